@@ -1,0 +1,97 @@
+"""On which device does a chapter run, and will it give the same numbers tomorrow?
+
+Three questions, three functions: where (`device`), from which random numbers
+(`seed_everything`), and with which algorithms (`deterministic`). One setting cannot be made
+from inside: PYTHONHASHSEED is read when Python starts, so nothing in `src` may depend on the
+order of a set. What determinism costs is measured in `likelihood/maximum_likelihood`.
+"""
+
+import os
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+
+_DEVICES = ("cpu", "cuda", "mps")
+
+
+def device(name: str | None = None) -> torch.device:
+    """The device to compute on: the one asked for, or the best there is.
+
+    Args:
+        name: "cpu", "cuda" (or "cuda:1", …) or "mps"; None: the environment variable
+            NEXT_TOKEN_DEVICE; where that is not set, the first of cuda, mps, cpu that is here.
+    Raises:
+        ValueError: the name is not one of these, or this machine has no such device.
+    """
+    present = {
+        "cuda": torch.cuda.is_available(),
+        "mps": torch.backends.mps.is_available(),
+        "cpu": True,
+    }
+    name = name or os.environ.get("NEXT_TOKEN_DEVICE")
+    if not name:
+        return torch.device(next(kind for kind, here in present.items() if here))
+    kind, _, index = name.partition(":")
+    if kind not in present or (index and not index.isdigit()):
+        raise ValueError(
+            f"expected a device among {_DEVICES} (NEXT_TOKEN_DEVICE, or the argument), got {name!r}"
+        )
+    if not present[kind] or (kind == "cuda" and int(index or 0) >= torch.cuda.device_count()):
+        raise ValueError(
+            f"expected a device that this machine has, {[k for k in present if present[k]]}, "
+            f"got {name!r}; unset NEXT_TOKEN_DEVICE to use the best there is"
+        )
+    return torch.device(name)
+
+
+def seed_everything(seed: int) -> torch.Generator:
+    """Seed Python's, NumPy's and torch's global generators; return one of its own, on the CPU.
+
+    Pass the returned generator to whatever draws. The global ones are seeded for code that asks
+    for no generator: layers that initialise their own weights, dropout, other libraries.
+    (`np.random.default_rng(seed)` seeds none of them: it returns a generator and changes nothing.)
+
+    Args:
+        seed: 0 … 2**32 - 1, the range that NumPy accepts.
+    Raises:
+        ValueError: the seed is out of range.
+    """
+    if not 0 <= seed < 2**32:
+        raise ValueError(f"expected a seed from 0 to {2**32 - 1}, got {seed}")
+    random.seed(seed)
+    np.random.seed(seed)  # the global generator is the point
+    torch.manual_seed(seed)  # every device
+    return torch.Generator().manual_seed(seed)
+
+
+@contextmanager
+def deterministic() -> Iterator[None]:
+    """Inside the block, torch uses only algorithms that give the same bits each time, or raises.
+
+    On leaving, whatever happened, torch's settings are as they were. (CUBLAS_WORKSPACE_CONFIG,
+    where CUDA needs it and has not started yet, is set and stays: cuBLAS reads it only once.)
+
+    Raises:
+        RuntimeError: CUDA has already started without CUBLAS_WORKSPACE_CONFIG, so that cuBLAS may
+            choose another algorithm each time.
+    """
+    if torch.cuda.is_available() and "CUBLAS_WORKSPACE_CONFIG" not in os.environ:
+        if torch.cuda.is_initialized():
+            raise RuntimeError(
+                "expected CUBLAS_WORKSPACE_CONFIG=:4096:8 before CUDA starts, and it has started "
+                "without: set it in the shell, or enter deterministic() before CUDA is used"
+            )
+        os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
+    enabled = torch.are_deterministic_algorithms_enabled()
+    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
+    benchmark = torch.backends.cudnn.benchmark
+    try:
+        torch.use_deterministic_algorithms(True)
+        torch.backends.cudnn.benchmark = False  # its choice of algorithm depends on timings
+        yield
+    finally:
+        torch.use_deterministic_algorithms(enabled, warn_only=warn_only)
+        torch.backends.cudnn.benchmark = benchmark

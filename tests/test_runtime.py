@@ -1,0 +1,137 @@
+"""`src.runtime`: which device, which seed, which algorithms, and what is put back afterwards."""
+
+import os
+import random
+
+import numpy as np
+import pytest
+import torch
+
+from src import runtime
+
+
+def test_the_argument_chooses_the_device(monkeypatch):
+    monkeypatch.setenv("NEXT_TOKEN_DEVICE", "nonsense")
+    assert runtime.device("cpu") == torch.device("cpu")
+
+
+def test_the_environment_variable_chooses_the_device(monkeypatch):
+    monkeypatch.setenv("NEXT_TOKEN_DEVICE", "cpu")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert runtime.device() == torch.device("cpu")
+
+
+@pytest.mark.parametrize(
+    ("cuda", "mps", "best"), [(1, 1, "cuda"), (0, 1, "mps"), (0, 0, "cpu"), (1, 0, "cuda")]
+)
+def test_unasked_the_best_device_is_taken(monkeypatch, cuda, mps, best):
+    monkeypatch.delenv("NEXT_TOKEN_DEVICE", raising=False)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: bool(cuda))
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: bool(mps))
+    assert runtime.device().type == best
+
+
+@pytest.mark.parametrize("name", ["gpu", "cuda:x", "CPU", "tpu"])
+def test_an_unknown_device_is_named_with_the_known_ones(name):
+    with pytest.raises(ValueError, match=rf"'cpu', 'cuda', 'mps'.*got '{name}'"):
+        runtime.device(name)
+
+
+def test_a_device_that_is_not_here_is_refused_with_what_is(monkeypatch):
+    monkeypatch.setenv("NEXT_TOKEN_DEVICE", "cuda")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(ValueError, match=r"\['cpu'\].*unset NEXT_TOKEN_DEVICE"):
+        runtime.device()
+
+
+def test_a_second_gpu_that_is_not_here_is_refused(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    with pytest.raises(ValueError, match="cuda:1"):
+        runtime.device("cuda:1")
+    assert runtime.device("cuda:0") == torch.device("cuda:0")
+
+
+def test_one_seed_repeats_all_four_generators():
+    def draws():
+        generator = runtime.seed_everything(11)
+        mine = torch.rand(3, generator=generator).tolist()
+        return random.random(), np.random.rand(), torch.rand(()).item(), mine
+
+    assert draws() == draws()
+
+
+def test_the_returned_generator_does_not_move_with_the_global_one():
+    generator = runtime.seed_everything(11)
+    torch.rand(100)
+    assert torch.equal(torch.rand(3, generator=generator), _first_draws(11))
+
+
+def _first_draws(seed):
+    return torch.rand(3, generator=torch.Generator().manual_seed(seed))
+
+
+def test_default_rng_seeds_nothing_as_one_of_our_sources_hoped():
+    runtime.seed_everything(11)
+    first = np.random.rand()
+    runtime.seed_everything(11)
+    np.random.default_rng(99)  # the generator is returned, and here thrown away
+    assert np.random.rand() == first
+
+
+@pytest.mark.parametrize("seed", [-1, 2**32])
+def test_a_seed_out_of_range_is_refused(seed):
+    with pytest.raises(ValueError, match=f"got {seed}"):
+        runtime.seed_everything(seed)
+
+
+def settings():
+    return (
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_deterministic_algorithms_warn_only_enabled(),
+        torch.backends.cudnn.benchmark,
+    )
+
+
+def test_inside_the_block_torch_is_deterministic():
+    with runtime.deterministic():
+        assert settings() == (True, False, False)
+
+
+@pytest.mark.parametrize("warn_only", [False, True])
+@pytest.mark.parametrize("fails", [False, True])
+def test_whatever_happens_the_settings_are_put_back(monkeypatch, warn_only, fails):
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
+    torch.use_deterministic_algorithms(warn_only, warn_only=warn_only)
+    before = settings()
+    try:
+        with runtime.deterministic():
+            if fails:
+                raise KeyError
+    except KeyError:
+        pass
+    after = settings()
+    torch.use_deterministic_algorithms(False)
+    assert after == before
+
+
+def test_an_operation_without_a_deterministic_form_raises_and_does_not_only_warn():
+    with runtime.deterministic(), pytest.raises(RuntimeError, match="deterministic"):
+        torch.zeros(4).put_(torch.tensor([0, 0]), torch.ones(2))
+
+
+def test_where_cuda_has_started_without_its_setting_the_block_says_so(monkeypatch):
+    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    with pytest.raises(RuntimeError, match="CUBLAS_WORKSPACE_CONFIG"), runtime.deterministic():
+        pass
+
+
+def test_where_cuda_has_not_started_the_block_makes_its_setting(monkeypatch):
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", "to be put back by monkeypatch")
+    del os.environ["CUBLAS_WORKSPACE_CONFIG"]
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
+    with runtime.deterministic():
+        assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
