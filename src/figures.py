@@ -1,0 +1,105 @@
+"""How does every figure of the book come out in one style, on white and on black, byte for byte?
+
+Ink is a grey that stands out from both backgrounds, the background is transparent, and series
+differ in colour, marker and line style at once (the colours are Okabe and Ito's, 2008, chosen
+for colour-blind readers). The SVG carries no date and no random ids, so that an unchanged figure
+is an unchanged file. The plots here are those that several chapters share; they take arrays.
+"""
+
+from collections.abc import Sequence
+
+import matplotlib as mpl
+import numpy as np
+from cycler import cycler
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+
+INK = "#777777"  # 4.5 : 1 on white, 4 : 1 on the dark theme
+BLUE, ORANGE, GREEN, RED, PURPLE, SKY = (
+    "#0F83C9",
+    "#E69F00",
+    "#009E73",
+    "#D55E00",
+    "#CC79A7",
+    "#56B4E9",
+)
+_COLOURS = (BLUE, ORANGE, GREEN, RED, PURPLE, SKY)
+_DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 3)))
+_MARKERS = ("o", "s", "^", "D", "v", "P")
+
+
+def use_style() -> None:
+    """Set the book's style for every figure that follows, and SVG as the notebook's format."""
+    ink = dict.fromkeys(
+        ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), INK
+    )
+    mpl.rcParams.update(
+        ink
+        | {
+            "figure.figsize": (6.4, 3.8),
+            "figure.facecolor": "none",
+            "axes.facecolor": "none",
+            "savefig.facecolor": "none",
+            "savefig.bbox": "tight",
+            "font.size": 11,
+            "axes.spines.top": False,
+            "axes.spines.right": False,
+            "axes.prop_cycle": cycler(color=_COLOURS, linestyle=_DASHES, marker=_MARKERS),
+            "grid.color": INK,
+            "grid.alpha": 0.25,
+            "axes.grid": True,
+            "legend.frameon": False,
+            "lines.markersize": 5,
+            "svg.hashsalt": "the next token",  # ids from the content, not from chance
+            "svg.fonttype": "path",  # the same letters on every machine
+        }
+    )
+    _use_svg_in_notebooks()
+
+
+def baseline(axes: Axes, value: float, label: str, *, colour: str = INK) -> Line2D:
+    """A dashed horizontal line that says what better and worse are measured against.
+
+    Args:
+        axes: where to draw.
+        value: its height, in the unit of the y axis.
+        label: its name in the legend.
+        colour: any that matplotlib knows.
+    """
+    return axes.axhline(value, color=colour, linestyle=(0, (6, 3)), marker="", label=label)
+
+
+def band(
+    axes: Axes,
+    x: Sequence[float],
+    runs: Sequence[Sequence[float]],
+    label: str,
+    *,
+    colour: str = BLUE,
+) -> Line2D:
+    """The mean of several runs as a line, and their whole spread, least to greatest, as a band.
+
+    Args:
+        axes: where to draw.
+        x: (X,); what was varied.
+        runs: (R, X); one row for each seed.
+        label: the line's name in the legend.
+        colour: any that matplotlib knows.
+    Raises:
+        ValueError: the runs are fewer than two, or not as long as x.
+    """
+    runs = np.asarray(runs, dtype=float)
+    if runs.ndim != 2 or len(runs) < 2 or runs.shape[1] != len(x):
+        raise ValueError(
+            f"expected at least 2 runs of {len(x)} values each, got an array of shape {runs.shape}"
+        )
+    axes.fill_between(x, runs.min(0), runs.max(0), color=colour, alpha=0.25, linewidth=0)
+    return axes.plot(x, runs.mean(0), color=colour, linestyle="-", marker="o", label=label)[0]
+
+
+def _use_svg_in_notebooks() -> None:
+    from IPython import get_ipython
+    from matplotlib_inline.backend_inline import set_matplotlib_formats
+
+    if get_ipython() is not None:
+        set_matplotlib_formats("svg", metadata={"Date": None})

@@ -1,0 +1,96 @@
+"""`src.figures`: one style, and files that do not change when the figure does not."""
+
+import io
+import subprocess
+import sys
+
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+
+from src import figures
+
+mpl.use("Agg")
+
+DRAW = """
+import io, sys, matplotlib
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+from src import figures
+figures.use_style()
+figure, axes = plt.subplots()
+figures.band(axes, [1, 2, 3], [[1, 2, 3], [2, 3, 5]], "runs")
+figures.baseline(axes, 1.5, "floor")
+axes.legend()
+buffer = io.BytesIO()
+figure.savefig(buffer, format="svg", metadata={"Date": None})
+sys.stdout.buffer.write(buffer.getvalue())
+"""
+
+
+@pytest.fixture
+def axes():
+    with mpl.rc_context():
+        figures.use_style()
+        figure, axes = plt.subplots()
+        yield axes
+        plt.close(figure)
+
+
+def luminance(colour):
+    """WCAG 2 relative luminance of a colour."""
+    rgb = np.array(mpl.colors.to_rgb(colour))
+    linear = np.where(rgb <= 0.03928, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    return float(linear @ [0.2126, 0.7152, 0.0722])
+
+
+def contrast(one, two):
+    dark, light = sorted((luminance(one), luminance(two)))
+    return (light + 0.05) / (dark + 0.05)
+
+
+def test_two_processes_draw_the_same_bytes():
+    one, two = (
+        subprocess.run([sys.executable, "-c", DRAW], capture_output=True, check=True).stdout
+        for _ in range(2)
+    )
+    assert one == two
+    assert b"<svg" in one
+    assert b"<dc:date>" not in one
+
+
+@pytest.mark.parametrize("background", ["#ffffff", "#14181e"])
+def test_ink_can_be_read_on_white_and_on_the_dark_theme(background):
+    assert contrast(figures.INK, background) >= 3.9
+
+
+def test_series_differ_in_more_than_colour(axes):
+    lines = [axes.plot([0, 1], [i, i])[0] for i in range(6)]
+    looks = {(line.get_color(), str(line._dash_pattern), line.get_marker()) for line in lines}
+    for part in range(3):
+        assert len({look[part] for look in looks}) == len(lines)
+
+
+def test_the_page_shines_through(axes):
+    buffer = io.BytesIO()
+    axes.figure.savefig(buffer, format="png")
+    buffer.seek(0)
+    assert plt.imread(buffer)[0, 0, 3] == 0.0  # the corner is transparent
+
+
+def test_a_band_spans_least_to_greatest_around_the_mean(axes):
+    line = figures.band(axes, [1, 2], [[0.0, 4.0], [2.0, 6.0], [1.0, 8.0]], "three seeds")
+    assert line.get_ydata().tolist() == [1.0, 6.0]
+    edges = axes.collections[0].get_paths()[0].vertices
+    assert (edges[:, 1].min(), edges[:, 1].max()) == (0.0, 8.0)
+
+
+def test_a_baseline_lies_at_its_value(axes):
+    assert set(figures.baseline(axes, 0.5, "chance").get_ydata()) == {0.5}
+
+
+@pytest.mark.parametrize("runs", [[[1, 2]], [1, 2], [[1], [2]]])
+def test_a_band_needs_two_runs_as_long_as_x(axes, runs):
+    with pytest.raises(ValueError, match="at least 2 runs of 2 values"):
+        figures.band(axes, [1, 2], runs, "bad")
