@@ -31,8 +31,7 @@ def logsumexp(logits: Tensor, dim: int = -1, *, keepdim: bool = False) -> Tensor
     Returns:
         (…); nats. A row of nothing but -inf, an empty sum, gives -inf.
     """
-    largest = logits.amax(dim, keepdim=True)
-    largest = torch.where(largest.isfinite(), largest, 0.0)  # -inf - (-inf) would be NaN
+    largest = _largest_finite(logits, dim)
     total = (logits - largest).exp().sum(dim, keepdim=True).log() + largest
     return total if keepdim else total.squeeze(dim)
 
@@ -46,7 +45,8 @@ def log_softmax(logits: Tensor, dim: int = -1) -> Tensor:
     Returns:
         (…, V); log-probabilities in nats.
     """
-    return logits - logsumexp(logits, dim, keepdim=True)
+    shifted = logits - _largest_finite(logits, dim)  # small numbers keep more digits
+    return shifted - logsumexp(shifted, dim, keepdim=True)
 
 
 def token_log_probs(logits: Tensor, targets: Tensor) -> Tensor:
@@ -69,8 +69,9 @@ def token_log_probs(logits: Tensor, targets: Tensor) -> Tensor:
             f"expected one row of logits for each target, {(*targets.shape, logits.shape[-1])} "
             f"for targets of shape {tuple(targets.shape)}, got {tuple(logits.shape)}"
         )
-    chosen = logits.gather(-1, targets.long().unsqueeze(-1)).squeeze(-1)  # (…, V) -> (…)
-    return chosen - logsumexp(logits)
+    shifted = logits - _largest_finite(logits, -1)
+    chosen = shifted.gather(-1, targets.long().unsqueeze(-1)).squeeze(-1)  # (…, V) -> (…)
+    return chosen - logsumexp(shifted)  # log_softmax, computed at the targets only
 
 
 def sequence_log_likelihood(log_probs: Tensor, *, mask: Tensor | None = None) -> Tensor:
@@ -192,6 +193,12 @@ def joint_log_prob(
         _check_ids(target, len(log_probs))
         terms.append(log_probs[target])
     return torch.stack(terms).sum()
+
+
+def _largest_finite(logits: Tensor, dim: int) -> Tensor:
+    """The largest logit of each row; 0 for a row of only -inf, where -inf - (-inf) is NaN."""
+    largest = logits.detach().amax(dim, keepdim=True)
+    return torch.where(largest.isfinite(), largest, 0.0)
 
 
 def _check_ids(ids: Tensor, vocabulary_size: int) -> None:

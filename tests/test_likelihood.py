@@ -61,6 +61,14 @@ def test_log_softmax_agrees_with_torch(logits):
     assert torch.allclose(likelihood.log_softmax(logits), torch.log_softmax(logits, -1))
 
 
+def test_large_logits_lose_no_digits():
+    large, small = tensor([10_000.0, 9_999.0, 9_998.0]), tensor([2.0, 1.0, 0.0])
+    assert torch.equal(likelihood.log_softmax(large), likelihood.log_softmax(small))
+    targets = torch.arange(3)
+    by_token = [likelihood.token_log_probs(z.expand(3, 3), targets) for z in (large, small)]
+    assert torch.equal(*by_token)
+
+
 @given(st.lists(st.floats(-50, 50), min_size=1, max_size=9), st.floats(-1e3, 1e3))
 def test_softmax_is_a_distribution_that_no_shift_changes(row, shift):
     log_probs = likelihood.log_softmax(tensor(row, dtype=torch.float64))
