@@ -12,6 +12,9 @@
 import shutil
 from pathlib import Path
 
+import nbformat
+from jupyter_cache import get_cache
+
 BUTTONS = ("use_repository_button", "use_edit_page_button", "use_issues_button")
 # Jupyter Book's own default: it stands in the settings whenever ours name no repository.
 PLACEHOLDER = "https://github.com/executablebooks/jupyter-book"
@@ -31,13 +34,20 @@ def show_repository_buttons(app, config):
 
 
 def offer_executed_notebook(app, pagename, templatename, context, doctree):
-    """Copy the executed notebook beside the page's source; the theme then lists it."""
+    """Put the executed notebook beside the page's source; the theme then lists it."""
     if "kernelspec" not in app.env.metadata.get(pagename, {}) or app.builder.format != "html":
         return
-    executed = Path(app.env.mystnb_config.output_folder, f"{pagename}.ipynb")
+    settings = app.env.mystnb_config
+    written = Path(settings.output_folder, f"{pagename}.ipynb")
+    notebook = nbformat.read(written, as_version=4)
+    if settings.execution_mode == "cache":
+        # when the outputs came from the cache, myst-nb 1.4 writes the notebook without them
+        _, notebook = get_cache(settings.execution_cache_path).merge_match_into_notebook(notebook)
+    notebook.metadata.pop("source_map", None)  # line numbers of the Markdown: of no use outside
+    nbformat.write(notebook, written)  # the launch buttons copy this one once more
     offered = Path(app.outdir, "_sources", f"{pagename}.ipynb")
     offered.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(executed, offered)
+    shutil.copyfile(written, offered)
     context["ipynb_source"] = f"{pagename}.ipynb"
 
 
