@@ -1,0 +1,88 @@
+# The Next Token. `make` alone lists the targets. Needs Python 3.11 or newer, make and git.
+
+PYTHON       ?= python3
+REQUIREMENTS ?= requirements.txt
+VENV         := .venv
+BIN          := $(VENV)/bin
+WORKERS      ?= 2
+
+# One thread a worker: two workers with several threads each are slower than one.
+ONE_THREAD   := OMP_NUM_THREADS=1
+
+# The environment's stamp is named after what the environment is made of, so it is out of date
+# exactly when that changed: the requirements, pyproject.toml, or the interpreter itself.
+READY := $(VENV)/ready-$(shell { $(PYTHON) -VV; cat $(REQUIREMENTS) pyproject.toml; } 2>&1 | cksum | tr ' ' '-')
+
+# Check sums of what a chapter's outputs depend on besides its own text (CODE), and of what the
+# pages depend on besides that (PAGES). Names count too: an added or removed file is a change.
+CODE  := src data $(REQUIREMENTS) pyproject.toml
+PAGES := book _ext _static _config.yml _toc.yml references.bib
+SUMS  := -type f ! -path '*/__pycache__/*' ! -path '*/.ipynb_checkpoints/*' ! -name '*.ipynb' -exec cksum {} +
+code_sums  = { echo $(READY); find $(CODE) $(SUMS); find book ! -name '*.md' $(SUMS); } 2>/dev/null | LC_ALL=C sort
+page_sums  = find $(PAGES) $(SUMS) 2>/dev/null | LC_ALL=C sort
+
+.DEFAULT_GOAL := help
+.PHONY: help book test lab check-site reproduce clean
+
+help:  ## list the targets
+	@echo "The Next Token: make what?"
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | \
+	  while IFS='|' read -r target does; do printf '%-18s %s\n' "$$target" "$$does"; done
+	@echo "Each sets up $(VENV) from $(REQUIREMENTS) first, once. PYTHON=… chooses the interpreter."
+
+$(READY):
+	@$(PYTHON) -c '' || { echo "make: no Python at '$(PYTHON)'; say  make PYTHON=/path/to/python3" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "make: Python 3.11 or newer is needed, and $(PYTHON) is $$($(PYTHON) -V 2>&1);" \
+	       "say  make PYTHON=python3.12" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+	  echo "make: $(PYTHON) lacks the module venv; on Debian or Ubuntu:  apt-get install python3-venv" >&2; exit 1; }
+	@echo "== Environment: $(VENV) from $(REQUIREMENTS) (a minute or a few)"
+	@$(PYTHON) -m venv --clear $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r $(REQUIREMENTS)
+	@touch $@
+
+# The pages are always written afresh, because Sphinx repeats no warning about a page that it
+# does not read again. Only the results of unchanged chapters are kept, and only while the code
+# and the data are unchanged, which the cache itself does not notice.
+book: $(READY)  ## execute every chapter and write _build/html
+	@mkdir -p _build
+	@$(code_sums) > _build/code.new
+	@{ cat _build/code.new; $(page_sums); } > _build/book.new
+	@if cmp -s _build/book.new _build/book.built; then \
+	  echo "== Book: nothing changed; open _build/html/index.html"; \
+	else \
+	  echo "== Book: executing what changed, writing _build/html"; \
+	  rm -rf _build/book.built _build/html _build/.doctrees; \
+	  if ! cmp -s _build/code.new _build/code.built; then \
+	    echo "   code, data or requirements changed: every chapter is executed"; \
+	    rm -rf _build/.jupyter_cache _build/jupyter_execute; \
+	  fi; \
+	  mv _build/code.new _build/code.built && \
+	  $(BIN)/jupyter-book build . -W -n --keep-going && \
+	  mv _build/book.new _build/book.built && \
+	  echo "== Book: built; open _build/html/index.html"; \
+	fi
+
+test: $(READY)  ## ruff, the unit tests and every cell of every chapter
+	@echo "== Style"
+	@$(BIN)/ruff check .
+	@echo "== Unit tests and chapters ($(WORKERS) workers, one thread each)"
+	@$(ONE_THREAD) $(BIN)/pytest -n $(WORKERS) --dist loadfile --nbval book tests
+
+lab: $(READY)  ## open the chapters as notebooks in JupyterLab
+	@echo "== JupyterLab: double-click a chapter in book/"
+	@JUPYTER_CONFIG_PATH="$(CURDIR)/.jupyter" $(BIN)/jupyter lab
+
+check-site: book  ## open every built page in Chromium and check it
+	@echo "== Site"
+	@$(BIN)/pytest -m site tests/test_site.py
+
+reproduce: $(READY)  ## run the recorded figures again and compare
+	@echo "== Recorded figures"
+	@$(BIN)/python tests/reproduce.py
+
+clean:  ## remove the environment and everything built
+	@echo "== Clean"
+	@rm -rf $(VENV) _build .pytest_cache .ruff_cache .hypothesis *.egg-info
+	@find book src tests _ext -name __pycache__ -prune -exec rm -rf {} +

@@ -1,0 +1,103 @@
+"""What this book adds to Jupyter Book: five small hooks, each on one Sphinx event.
+
+* `show_repository_buttons`: repository, edit, issue and launch buttons appear as soon as
+  `repository: url:` in `_config.yml` names a repository, and not before.
+* `offer_executed_notebook`, `mark_downloads`: the download menu of every chapter offers the
+  notebook as it ran, outputs included, beside the Markdown source; both are saved, not shown.
+* `drop_thebe`: sphinx-thebe writes an address of a content network into every page, and a
+  constant that the theme declares a second time (an uncaught error), even when it is off.
+* `merge_single_page_visitors`, `drop_theme_from_epub`: the single-page and EPUB builders work.
+"""
+
+import shutil
+from pathlib import Path
+
+import nbformat
+from jupyter_cache import get_cache
+
+BUTTONS = ("use_repository_button", "use_edit_page_button", "use_issues_button")
+# Jupyter Book's own default: it stands in the settings whenever ours name no repository.
+PLACEHOLDER = "https://github.com/executablebooks/jupyter-book"
+
+
+def show_repository_buttons(app, config):
+    """Switch every button that needs a repository on or off together."""
+    options = config.html_theme_options
+    url = (options.get("repository_url") or "").rstrip("/")
+    named = bool(url) and url != PLACEHOLDER
+    options.update(dict.fromkeys(BUTTONS, named))
+    if named:
+        options["repository_url"] = url
+    else:
+        options.pop("repository_url", None)
+        options.pop("launch_buttons", None)
+
+
+def offer_executed_notebook(app, pagename, templatename, context, doctree):
+    """Put the executed notebook beside the page's source; the theme then lists it."""
+    if "kernelspec" not in app.env.metadata.get(pagename, {}) or app.builder.format != "html":
+        return
+    settings = app.env.mystnb_config
+    written = Path(settings.output_folder, f"{pagename}.ipynb")
+    notebook = nbformat.read(written, as_version=4)
+    if settings.execution_mode == "cache":
+        # when the outputs came from the cache, myst-nb 1.4 writes the notebook without them
+        _, notebook = get_cache(settings.execution_cache_path).merge_match_into_notebook(notebook)
+    notebook.metadata.pop("source_map", None)  # line numbers of the Markdown: of no use outside
+    nbformat.write(notebook, written)  # the launch buttons copy this one once more
+    offered = Path(app.outdir, "_sources", f"{pagename}.ipynb")
+    offered.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(written, offered)
+    context["ipynb_source"] = f"{pagename}.ipynb"
+
+
+def mark_downloads(app, pagename, templatename, context, doctree):
+    """Make the browser save the two files: it would show Markdown as a page of plain text.
+
+    The theme's button has no place for the attribute, so it rides on the address, which the
+    theme writes unescaped between quotation marks. `tests/test_site.py` saves both files.
+    """
+    for group in context.get("header_buttons", ()):
+        for button in group.get("buttons", ()):
+            if button.get("label") in ("download-notebook-button", "download-source-button"):
+                button["url"] += '" download="'
+
+
+def drop_thebe(app):
+    """Disconnect the one listener of sphinx-thebe that adds scripts to the pages."""
+    _disconnect(app, "env-before-read-docs", ("sphinx_thebe",), name="init_thebe_core")
+
+
+def merge_single_page_visitors(app, config):
+    """Give the single-page builder every extension's HTML visitors.
+
+    sphinx-exercise registers visitors for `singlehtml`, whereupon Sphinx ignores all those that
+    other extensions registered for `html`.
+    """
+    handlers = app.registry.translation_handlers
+    if "singlehtml" in handlers:
+        handlers["singlehtml"] = {**handlers.get("html", {}), **handlers["singlehtml"]}
+
+
+def drop_theme_from_epub(app):
+    """Keep the theme's header buttons, which need its templates, out of the EPUB."""
+    if app.builder.name == "epub":
+        _disconnect(app, "html-page-context", ("sphinx_book_theme", "pydata_sphinx_theme"))
+
+
+def _disconnect(app, event, modules, name=None):
+    for listener in list(app.events.listeners[event]):
+        handler = listener.handler
+        if handler.__module__.startswith(modules) and name in (None, handler.__name__):
+            app.disconnect(listener.id)
+
+
+def setup(app):
+    app.connect("config-inited", show_repository_buttons)
+    app.connect("config-inited", merge_single_page_visitors, priority=900)
+    app.connect("builder-inited", drop_thebe)
+    app.connect("builder-inited", drop_theme_from_epub, priority=900)
+    # the theme builds its menus at priority 501: the notebook before, the attribute after
+    app.connect("html-page-context", offer_executed_notebook, priority=400)
+    app.connect("html-page-context", mark_downloads, priority=600)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

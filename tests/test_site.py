@@ -1,0 +1,406 @@
+"""The built site, opened in a real browser: `make check-site`, after `make book`.
+
+Each claim is one function that takes a page and returns the faults that it found. The first half
+of the tests plants one fault at a time in a tiny site and demands that it is found, so the checks
+themselves are proven on every run. The second half holds the built book to them. Every request
+but those to the little server of this file is refused, and a refused request is a fault.
+"""
+
+import functools
+import http.server
+import os
+import re
+import shutil
+import threading
+from contextlib import contextmanager
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urldefrag, urljoin, urlsplit
+
+import nbformat
+import pytest
+import yaml
+from playwright.sync_api import sync_playwright
+
+pytestmark = pytest.mark.site
+
+ROOT = Path(__file__).resolve().parents[1]
+SITE = ROOT / "_build" / "html"
+PHONE = {"width": 390, "height": 844}
+DESK = {"width": 1280, "height": 900}
+# Errors of the theme that no setting of ours removes, word for word. Keep it empty if you can.
+KNOWN_NOISE: frozenset[str] = frozenset()
+NO_BROWSER = """No Chromium was found. Install it:
+  Debian, Ubuntu  apt-get install chromium   (where that is a snap: `playwright install chromium`)
+  Fedora          dnf install chromium
+  macOS           brew install --cask chromium
+or name one:      CHROMIUM=/path/to/binary make check-site"""
+
+
+# 1. The browser, the server, and a page with everything that happened on it
+
+
+def find_chromium():
+    """The path of a Chromium, or None: $CHROMIUM, the PATH, the usual places, Playwright's own."""
+    if chosen := os.environ.get("CHROMIUM"):
+        return chosen if shutil.which(chosen) else None
+    names = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+    apps = [f"/Applications/{a}.app/Contents/MacOS/{a}" for a in ("Chromium", "Google Chrome")]
+    return next(filter(None, map(shutil.which, (*names, *apps))), None)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with sync_playwright() as playwright:
+        path = find_chromium()
+        own = Path(playwright.chromium.executable_path)
+        if path is None and own.exists() and "CHROMIUM" not in os.environ:
+            path = str(own)
+        if path is None:
+            pytest.fail(NO_BROWSER, pytrace=False)
+        chromium = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield chromium
+        chromium.close()
+
+
+class QuietHandler(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *args):
+        pass
+
+
+@contextmanager
+def served(folder):
+    """Serve a folder on this machine alone and yield its address."""
+    handler = functools.partial(QuietHandler, directory=str(folder))
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+class Visit:
+    """One page, opened, settled, and what it asked for and complained about meanwhile."""
+
+    def __init__(self, context, url):
+        self.url, self.outside, self.errors = url, [], []
+        self.base = f"{urlsplit(url).scheme}://{urlsplit(url).netloc}/"
+        self.page = context.new_page()
+        self.page.route("**/*", self._guard)
+        self.page.on("pageerror", lambda error: self._note(str(error)))
+        self.page.on("console", lambda line: line.type == "error" and self._note(line.text))
+        self.page.goto(url, wait_until="load")
+        # MathJax starts after the page has loaded, and says when it is done
+        self.page.evaluate("() => window.MathJax?.startup?.promise")
+        self.page.wait_for_load_state("networkidle")
+
+    def _guard(self, route):
+        url = route.request.url
+        if url.startswith((self.base, "data:", "blob:")):
+            route.continue_()
+        else:
+            self.outside.append(url)
+            route.abort()
+
+    def _note(self, text):
+        if text not in KNOWN_NOISE:
+            self.errors.append(text)
+
+
+# 2. The claims: each returns the faults of one page
+
+
+def outside_requests(visit, site):
+    """Addresses outside the site that the page asked for."""
+    return visit.outside
+
+
+def script_errors(visit, site):
+    """Uncaught errors, and lines that the console counts as errors."""
+    return visit.errors
+
+
+def unrendered_formulas(visit, site):
+    """Formulas that MathJax left as they were, or could not read."""
+    return visit.page.evaluate(
+        """() => [...document.querySelectorAll(".math")]
+          .filter(e => !e.querySelector("mjx-container") || e.querySelector("mjx-merror"))
+          .map(e => e.querySelector("mjx-merror")?.textContent ?? e.textContent)"""
+    )
+
+
+def images_without_words(visit, site):
+    """Images that say nothing to who cannot see them."""
+    return visit.page.evaluate(
+        """() => [...document.querySelectorAll("img")]
+          .filter(e => !e.alt.trim()).map(e => e.getAttribute("src"))"""
+    )
+
+
+def broken_images(visit, site):
+    """Images whose file is missing or cannot be drawn."""
+    return visit.page.evaluate(
+        """async () => { const bad = [];
+          for (const e of document.images) { e.loading = "eager"; await e.decode().catch(() => {});
+            if (!e.naturalWidth) bad.push(e.getAttribute("src")); }
+          return bad; }"""
+    )
+
+
+def dead_links(visit, site):
+    """Links inside the site whose file, or whose place on the page, does not exist."""
+    hrefs = visit.page.evaluate(
+        """() => [...document.querySelectorAll("a[href]")].map(e => e.getAttribute("href"))"""
+    )
+    bad = []
+    for href in sorted(set(hrefs)):
+        url, fragment = urldefrag(urljoin(visit.url, href))
+        if not url.startswith(visit.base):
+            continue
+        file = Path(site, unquote(urlsplit(url).path).lstrip("/"))
+        file = file / "index.html" if file.is_dir() else file
+        if not file.is_file() or (fragment and unquote(fragment) not in anchors(file)):
+            bad.append(href)
+    return bad
+
+
+@functools.cache
+def tags(file):
+    """Every opening tag of an HTML file, as its name and its attributes."""
+    found = []
+    parser = HTMLParser()
+    parser.handle_starttag = lambda tag, attributes: found.append((tag, dict(attributes)))
+    parser.feed(file.read_text(encoding="utf-8"))
+    return found
+
+
+def anchors(file):
+    """The places of a page that a link can lead to; `#top` is one on every page."""
+    return {"top"} | {a[key] for _, a in tags(file) for key in ("id", "name") if a.get(key)}
+
+
+def wider_than_a_phone(visit, site):
+    """The elements that reach past the right edge, if the page scrolls sideways."""
+    visit.page.set_viewport_size(PHONE)
+    found = visit.page.evaluate(
+        """() => document.scrollingElement.scrollWidth <= innerWidth ? [] :
+          ["page", ...[...document.querySelectorAll("main *")]
+            .filter(e => e.getBoundingClientRect().right > innerWidth + 1)
+            .map(e => e.outerHTML.slice(0, 120)).slice(0, 5)]"""
+    )
+    visit.page.set_viewport_size(DESK)
+    return found
+
+
+CLAIMS = (
+    outside_requests,
+    script_errors,
+    unrendered_formulas,
+    images_without_words,
+    broken_images,
+    dead_links,
+    wider_than_a_phone,
+)
+
+
+# 3. The checks are proven on a tiny site with one fault
+
+CLEAN = """<!doctype html><html lang="en"><head><meta charset="utf-8">
+<meta name="viewport" content="width=device-width"><title>t</title>
+<link rel="icon" href="data:,"></head><body><main><h1 id="top">t</h1><a href="other.html#place">
+here</a><a href="https://example.org/">out</a><a href="#">up</a>
+<img src="dot.svg" alt="a dot">%s</main></body></html>"""
+DOT = '<svg xmlns="http://www.w3.org/2000/svg" width="8" height="8"><path d="M0 0h8v8z"/></svg>'
+FAULTS = {
+    "a script from a content network": (
+        '<script src="https://cdn.example.org/x.js"></script>',
+        {"outside_requests", "script_errors"},  # the refused request is a console error as well
+    ),
+    "a style sheet from outside": (
+        "<style>@import url('https://fonts.example.org/x.css');</style>",
+        {"outside_requests", "script_errors"},
+    ),
+    "an uncaught error": ("<script>nothing.here()</script>", {"script_errors"}),
+    "a console error": ("<script>console.error('no')</script>", {"script_errors"}),
+    "a formula left as it was": (r'<span class="math">\(x\)</span>', {"unrendered_formulas"}),
+    "a formula with an error": (
+        '<span class="math"><mjx-container><mjx-merror>?</mjx-merror></mjx-container></span>',
+        {"unrendered_formulas"},
+    ),
+    "an image without alt": ('<img src="dot.svg">', {"images_without_words"}),
+    "an image with an empty alt": ('<img src="dot.svg" alt=" ">', {"images_without_words"}),
+    "an image that is missing": (
+        '<img src="none.svg" alt="none">',
+        {"broken_images", "script_errors"},
+    ),
+    "a link to no file": ('<a href="none.html">x</a>', {"dead_links"}),
+    "a link to no place": ('<a href="other.html#none">x</a>', {"dead_links"}),
+    "a link to no place on this page": ('<a href="#none">x</a>', {"dead_links"}),
+    "a wide element": ('<div style="width:600px">wide</div>', {"wider_than_a_phone"}),
+}
+
+
+def findings(browser, site):
+    """The names of the claims that fail on a site's index page."""
+    context = browser.new_context(viewport=DESK)
+    try:
+        with served(site) as address:
+            visit = Visit(context, f"{address}/index.html")
+            return {claim.__name__ for claim in CLAIMS if claim(visit, site)}
+    finally:
+        context.close()
+
+
+def tiny_site(folder, extra=""):
+    (folder / "index.html").write_text(CLEAN % extra, encoding="utf-8")
+    (folder / "other.html").write_text('<p id="place">other</p>', encoding="utf-8")
+    (folder / "dot.svg").write_text(DOT, encoding="utf-8")
+    return folder
+
+
+def test_a_clean_site_passes_every_check(browser, tmp_path):
+    assert findings(browser, tiny_site(tmp_path)) == set()
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_planted_fault_is_found(browser, tmp_path, fault):
+    extra, expected = FAULTS[fault]
+    assert findings(browser, tiny_site(tmp_path, extra)) == expected
+
+
+def test_a_missing_browser_is_reported_as_missing(monkeypatch, tmp_path):
+    monkeypatch.setenv("CHROMIUM", str(tmp_path / "none"))
+    assert find_chromium() is None
+
+
+# 4. The built book
+
+
+def toc_pages(folder=ROOT):
+    """Every page of the table of contents, as a path in the site."""
+    toc = yaml.safe_load((folder / "_toc.yml").read_text(encoding="utf-8"))
+    chapters = [c["file"] for part in toc["parts"] for c in part["chapters"]]
+    return [f"{name}.html" for name in (toc["root"], *chapters)]
+
+
+def is_chapter(page):
+    source = (ROOT / page).with_suffix(".md")
+    return source.is_file() and "\nkernelspec:" in source.read_text(encoding="utf-8")[:1000]
+
+
+PAGES = [*toc_pages(), "genindex.html", "search.html"]
+CHAPTERS = [page for page in PAGES if is_chapter(page)]
+
+
+@pytest.fixture(scope="module")
+def address():
+    if not (SITE / "genindex.html").is_file():
+        pytest.fail("no site in _build/html: run `make book` first", pytrace=False)
+    with served(SITE) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def context(browser):
+    context = browser.new_context(viewport=DESK, accept_downloads=True)
+    context.set_default_timeout(20_000)
+    yield context
+    context.close()
+
+
+@pytest.fixture(scope="module")
+def visits(context, address):
+    """Each page is opened once, when the first claim about it is tested."""
+
+    @functools.cache
+    def visit(name):
+        return Visit(context, f"{address}/{name}")
+
+    return visit
+
+
+@pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.__name__)
+@pytest.mark.parametrize("page", PAGES)
+def test_page_has_none_of(page, claim, visits):
+    found = claim(visits(page), SITE)
+    assert not found, f"{page}, {claim.__doc__.strip()}\n" + "\n".join(map(str, found))
+
+
+def test_the_book_has_chapters_and_formulas(visits):
+    assert CHAPTERS
+    for page in CHAPTERS:
+        assert visits(page).page.locator("mjx-container").count() > 0
+
+
+def test_formulas_render_from_a_file(context):
+    page = context.new_page()
+    page.goto((SITE / CHAPTERS[0]).as_uri())
+    page.evaluate("() => window.MathJax.startup.promise")
+    assert page.locator("mjx-container").count() == page.locator(".math").count() > 0
+    page.close()
+
+
+@pytest.mark.parametrize("page", CHAPTERS)
+def test_chapter_downloads_as_source_and_as_executed_notebook(page, visits, tmp_path):
+    tab = visits(page).page
+    saved = {}
+    for label in ("source", "notebook"):
+        tab.locator(".dropdown-download-buttons button.dropdown-toggle").click()
+        with tab.expect_download() as download:
+            tab.locator(f".btn-download-{label}-button").click()
+        saved[label] = tmp_path / download.value.suggested_filename
+        download.value.save_as(saved[label])
+    stem = Path(page).stem
+    assert [file.name for file in saved.values()] == [f"{stem}.md", f"{stem}.ipynb"]
+    source = (ROOT / page).with_suffix(".md")
+    assert saved["source"].read_bytes() == source.read_bytes()
+    notebook = nbformat.read(saved["notebook"], as_version=4)
+    nbformat.validate(notebook)
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1))
+    assert any(cell.outputs for cell in code)
+
+
+def test_search_finds_a_word_on_its_page(context, address):
+    visit = Visit(context, f"{address}/search.html?q=vocabulary")
+    visit.page.wait_for_selector("#search-results li a")
+    links = visit.page.locator("#search-results li a").evaluate_all("a => a.map(e => e.href)")
+    visit.page.close()
+    assert any("/book/glossary.html" in link for link in links)
+    assert visit.outside + visit.errors == []
+
+
+def test_the_search_field_of_a_page_leads_to_results(context, address):
+    visit = Visit(context, f"{address}/{PAGES[0]}")
+    visit.page.keyboard.press("Control+k")
+    visit.page.keyboard.type("softmax")
+    visit.page.keyboard.press("Enter")
+    visit.page.wait_for_selector("#search-results li a")
+    assert "search.html?q=softmax" in visit.page.url
+    visit.page.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_page_takes_the_scheme_of_the_reader(browser, address, scheme):
+    context = browser.new_context(color_scheme=scheme)
+    page = Visit(context, f"{address}/{PAGES[0]}").page
+    ground = page.evaluate("() => getComputedStyle(document.body).backgroundColor")
+    context.close()
+    red, green, blue = map(int, re.findall(r"\d+", ground))
+    assert (red + green + blue > 384) == (scheme == "light")
+
+
+def test_no_file_names_an_outside_script_style_image_or_frame():
+    """Read from the files: a visit shows only what that visit happens to ask for."""
+    loads = {"script": "src", "img": "src", "iframe": "src", "source": "src", "link": "href"}
+    outside = [
+        f"{file.relative_to(SITE)}: {url}"
+        for file in SITE.rglob("*.html")
+        if "_static" not in file.parts  # templates of the theme that no page uses
+        for tag, attributes in tags(file)
+        if (url := attributes.get(loads.get(tag))) and attributes.get("rel") != "canonical"
+        if urlsplit(url).netloc
+    ]
+    assert not outside
