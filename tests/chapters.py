@@ -6,8 +6,9 @@ parsed with markdown-it, in the dialect that jupytext reads, plus ``:::`` fences
 
 import re
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
+from itertools import takewhile
 from pathlib import Path
 
 from jupytext.myst import matches_mystnb, myst_to_notebook
@@ -22,6 +23,7 @@ sys.path.insert(0, str(ROOT))  # for `python tests/reproduce.py`; pytest has don
 
 from conftest import code_cells  # noqa: E402
 
+VERBATIM = ("code-cell", "code-block", "literalinclude", "math", "raw")
 DIRECTIVE = re.compile(r"\{([\w:-]+)\}\s*(.*)")
 OPTION = re.compile(r":([\w-]+):\s*(.*)")
 
@@ -55,7 +57,8 @@ class Directive:
     argument: str
     line: int
     content: str
-    options: dict = field(default_factory=dict)
+    options: dict
+    top_level: bool
 
 
 @dataclass
@@ -113,7 +116,12 @@ class Page:
     @cached_property
     def roles(self):
         """(role, content, line) of each role in the text: {cite}`key` and its like."""
-        return list(find_roles(self.tokens))
+        return [*find_roles(self.tokens), *self.caption_roles()]
+
+    def caption_roles(self):
+        for cell in self.cells:
+            caption = nested(cell.metadata, "mystnb", "figure", "caption")
+            yield from find_roles(markdown_parser().parse(str(caption)), cell.line - 1)
 
     def section(self, title):
         """(first line, last line) under the heading that begins with `title`, or None."""
@@ -124,40 +132,56 @@ class Page:
         return None
 
 
+def nested(options, *keys):
+    """The value under a path of keys in a cell's options, or an empty text."""
+    for key in keys:
+        options = (options or {}).get(key) if isinstance(options, dict) else None
+    return options or ""
+
+
 def markdown_parser():
     parser = MarkdownIt("commonmark").enable("table").use(front_matter_plugin)
     return parser.use(myst_block_plugin).use(myst_role_plugin).use(colon_fence_plugin)
 
 
-def find_directives(tokens, offset=0):
+def directive_tokens(tokens):
+    """(token, name, argument) of each fence that is a directive."""
     for token in tokens:
         match = DIRECTIVE.match(token.info.strip())
-        if token.type not in ("fence", "colon_fence") or not match:
-            continue
+        if token.type in ("fence", "colon_fence") and match:
+            yield token, match[1], match[2].strip()
+
+
+def find_directives(tokens, offset=0):
+    """The directives among `tokens`, each followed by those inside it."""
+    for token, name, argument in directive_tokens(tokens):
         line = offset + token.map[0] + 1
-        name, argument = match.groups()
-        options = {}
-        for text in token.content.splitlines():
-            option = OPTION.match(text)
-            if not option:
-                break
-            options[option[1]] = option[2].strip()
-        yield Directive(name, argument.strip(), line, token.content, options)
-        if name not in ("code-cell", "code-block", "literalinclude", "math"):
+        top_level = offset == 0 and token.level == 0
+        yield Directive(name, argument, line, token.content, options_of(token), top_level)
+        if name not in VERBATIM:
             yield from find_directives(markdown_parser().parse(token.content), line)
 
 
+def options_of(token):
+    """The ``:key: value`` lines that open a directive."""
+    matches = (OPTION.match(line) for line in token.content.splitlines())
+    return {match[1]: match[2].strip() for match in takewhile(bool, matches)}
+
+
 def find_roles(tokens, offset=0):
+    """The roles among `tokens`, those in directives and in their titles included."""
     for token in tokens:
         line = offset + (token.map[0] + 1 if token.map else 0)
-        for child in token.children or ():
-            if child.type == "myst_role":
-                yield child.meta["name"], child.content, line
-            elif child.type == "image":
-                yield from find_roles([child], line)
-        match = DIRECTIVE.match(token.info.strip())
-        if token.type in ("fence", "colon_fence") and match and match[1] not in VERBATIM:
+        yield from inline_roles(token, line)
+    for token, name, argument in directive_tokens(tokens):
+        if name not in VERBATIM:
+            line = offset + token.map[0] + 1
             yield from find_roles(markdown_parser().parse(token.content), line)
+            yield from find_roles(markdown_parser().parseInline(argument), line)
 
 
-VERBATIM = ("code-cell", "code-block", "literalinclude", "math", "raw")
+def inline_roles(token, line):
+    for child in token.children or ():
+        if child.type == "myst_role":
+            yield child.meta["name"], child.content, line
+        yield from inline_roles(child, line)
