@@ -1,0 +1,140 @@
+"""Let ``pytest --nbval book`` run the chapters, which are MyST Markdown notebooks.
+
+nbval knows only ``.ipynb`` files and is satisfied when it finds none.  Here
+
+* every Markdown file with code cells becomes a chapter, and every cell one test;
+* a failure reads ``book/part/chapter.md:<line>: <error>``, the line being that of the failing
+  statement, and the cells after it are skipped, since they would fail for the same reason;
+* a cell tagged ``raises-exception`` must raise: an intended failure that has gone is a defect;
+* a run with ``--nbval`` that has no cell to run fails.
+
+A chapter keeps no outputs, so nbval has none to compare: a chapter tests what it asserts.
+A chapter's cells share one kernel; with several workers say ``-n 2 --dist loadfile``.
+"""
+
+import re
+from collections import defaultdict
+
+import pytest
+from jupytext.myst import get_parser, matches_mystnb, myst_to_notebook
+from nbval.plugin import IPyNbCell, IPyNbFile
+
+ANSI_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+CELL_FRAME = re.compile(r"Cell In\[\d+\], line (\d+)")
+CHAINED = re.compile(r"(?:During handling of|The above exception was)[^\n]*exception[^\n]*\n")
+
+
+def pytest_collect_file(file_path, parent):
+    """Take each Markdown file that holds code cells; leave plain pages alone."""
+    if not parent.config.option.nbval or file_path.suffix != ".md":
+        return None
+    if not matches_mystnb(file_path.read_text(encoding="utf-8"), requires_meta=False):
+        return None
+    return Chapter.from_parent(parent, path=file_path)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(session, config, items):
+    """Add a failure where no cell is left to run: a run of no cells proves nothing."""
+    if config.option.nbval and not any(isinstance(item, Cell) for item in items):
+        items.append(NoCell.from_parent(session, name="no code cell"))
+
+
+class NoCell(pytest.Item):
+    """A failing test, since it is also seen where a worker's error would pass unnoticed."""
+
+    def reportinfo(self):
+        return self.path, None, self.name
+
+    def runtest(self):
+        pytest.fail(
+            f"--nbval found no code cell in '{' '.join(self.config.args)}': expected MyST Markdown "
+            "chapters there, with ```{code-cell} fences; check the path.",
+            pytrace=False,
+        )
+
+
+class Chapter(IPyNbFile):
+    """One Markdown notebook, run from top to bottom in one kernel."""
+
+    failed_line = None
+
+    def collect(self):
+        text = self.path.read_text(encoding="utf-8")
+        self.nb = myst_to_notebook(text)
+        for number, (line, cell) in enumerate(code_cells(text, self.nb)):
+            yield Cell.from_parent(
+                self, name=f"line {line}", cell_num=number, cell=cell, first_line=line
+            )
+
+
+def code_cells(text, notebook):
+    """Pair each code cell with the line, counted from 1, on which its code begins."""
+    fences = [
+        token
+        for token in get_parser().parse(text + "\n")
+        if token.type == "fence" and token.level == 0 and token.info.startswith("{code-cell}")
+    ]
+    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    for fence, cell in zip(fences, cells, strict=True):
+        closing_line = fence.map[1]
+        yield closing_line - len(cell.source.split("\n")), cell
+
+
+class Cell(IPyNbCell):
+    """One code cell; its options come from its tags, and `raises-exception` is the only one."""
+
+    def __init__(self, *, first_line, cell, **kwargs):
+        must_raise = "raises-exception" in cell.metadata.get("tags", [])
+        options = defaultdict(bool, check_exception=must_raise)
+        super().__init__(cell=cell, options=options, **kwargs)
+        self.obj.__doc__ = cell.source  # shown by --collect-only -v
+        self.first_line = first_line
+
+    def reportinfo(self):
+        return self.path, self.first_line - 1, f"{self.parent.nodeid}:{self.first_line}"
+
+    def setup(self):
+        if self.parent.failed_line is not None:
+            pytest.skip(f"line {self.parent.failed_line} of this chapter failed")
+
+    def runtest(self):
+        try:
+            super().runtest()
+            if self.options["check_exception"] and self.error is None:
+                self.raise_cell_error(
+                    "the cell is tagged raises-exception, but it raised nothing: "
+                    "drop the tag, or restore the failure that the text speaks of"
+                )
+        except Exception:
+            self.parent.failed_line = self.failing_line()
+            raise
+        finally:
+            self.show_streams()
+
+    @property
+    def error(self):
+        """The error that the kernel sent back, if any."""
+        return next((o for o in self.test_outputs or () if o.output_type == "error"), None)
+
+    def failing_line(self):
+        """The statement of this cell that failed: its frame opens the last traceback."""
+        traceback = "\n".join(self.error.traceback) if self.error else ""
+        last = CHAINED.split(ANSI_COLOUR.sub("", traceback))[-1]
+        frame = CELL_FRAME.search(last)
+        return self.first_line + (int(frame[1]) - 1 if frame else 0)
+
+    def show_streams(self):
+        for name in ("stdout", "stderr"):
+            outputs = self.test_outputs or ()
+            text = "".join(o.text for o in outputs if o.get("name") == name)
+            if text:
+                self.add_report_section("call", name, text)
+
+    def repr_failure(self, excinfo):
+        reason = str(excinfo.value)
+        error = self.error
+        if error and not self.parent.timed_out:
+            reason = f"{error.ename}: {error.evalue}".removesuffix(": ")
+        traceback = "\n".join(error.traceback) if error else self.cell.source
+        return f"{self.parent.nodeid}:{self.failing_line()}: {reason}\n\n{traceback}"

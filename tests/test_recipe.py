@@ -1,0 +1,231 @@
+"""Every chapter follows the recipe, and the recipe's rules find what they are for.
+
+A small sound chapter passes every rule; each planted defect is found by its rule, at its line.
+"""
+
+from functools import cache
+
+import pytest
+from chapters import ROOT, Page, chapters, read
+from recipe import CHAPTER_RULES, HEADER, NOTEBOOK_RULES
+
+NOTEBOOKS = [path.relative_to(ROOT).as_posix() for path in chapters()]
+IN_PARTS = [name for name in NOTEBOOKS if name.count("/") == 2]  # book/<part>/<chapter>.md
+
+NAME = "book/part/sound.md"
+
+EXERCISE = """
+```{exercise-start} Count LEVEL
+:label: ex-NUMBER
+```
+
+How many?
+
+```{exercise-end}
+```
+
+```{solution-start} ex-NUMBER
+:class: dropdown
+```
+
+One.
+
+```{code-cell} ipython3
+assert NUMBER == NUMBER
+```
+
+```{solution-end}
+```
+"""
+
+
+def exercise(number, level):
+    return EXERCISE.replace("NUMBER", str(number)).replace("LEVEL", level)
+
+
+EXERCISES = "".join(exercise(n, "★" * (1 + n % 3)) for n in range(5)).replace(
+    ":label: ex-4\n", ":label: ex-4\n:class: bug\n"
+)
+
+SOUND = f"""{HEADER}
+(sound)=
+# A sound chapter
+
+:::{{admonition}} The question
+:class: question
+What is one – 一?
+:::
+
+:::{{admonition}} In this chapter
+:class: objectives
+You will be able to count. You need nothing. **Time**: about 5 minutes to read, 2 seconds to run.
+:::
+
+## Counting
+
+```{{code-cell}} ipython3
+---
+tags: [hide-input]
+mystnb:
+  figure:
+    name: fig-one
+    caption: One is one, as {{cite:t}}`peano` says.
+  image:
+    alt: A point
+---
+one = 1
+```
+
+## Experiment: one is one
+
+```{{code-cell}} ipython3
+assert one == 1
+```
+
+```{{code-cell}} ipython3
+:tags: [raises-exception]
+
+assert one == 2
+```
+
+## What this does not show
+
+That two is two.
+
+## Summary
+
+1. One is $1.0$.
+2. It was
+   counted.
+3. Two is another number.
+
+## Exercises
+{EXERCISES}
+## Further reading
+
+Begin with {{cite}}`peano`.
+"""
+
+# rule: what is replaced in the sound chapter, by what, how the line begins that must be reported
+# (empty: any line), and a part of the message.
+DEFECTS = {
+    "has_the_canonical_header": [
+        ("  name: python3\n", "", "---", "must begin with the header"),
+    ],
+    "names_the_language_of_its_cells": [
+        ("ipython3\nassert one == 1", "\nassert one == 1", "", "got nothing"),
+    ],
+    "has_its_cells_at_the_top_level": [
+        ("One.\n", ":::{note}\nONE\n:::\n", "", "move it out"),
+        ("One.\n", "> ONE", "", "move it out"),
+    ],
+    "has_cells_that_parse": [
+        ("one = 1", "one = = 1", "one = = 1", "does not parse"),
+    ],
+    "uses_known_tags_only": [
+        ("[raises-exception]", "[nbval-skip]", "", "'nbval-skip'"),
+        ("[raises-exception]", "[skip-execution]", "", "'skip-execution'"),
+    ],
+    "uses_no_nbval_comments": [
+        ("one = 1", "# NBVAL_SKIP", "# NBVAL_SKIP", "drop '# NBVAL_SKIP'"),
+    ],
+    "has_a_labelled_title": [
+        ("(sound)=", "(other)=", "# A sound chapter", "expected (sound)="),
+        ("## Counting", "# Counting", "# Counting", "one title expected"),
+    ],
+    "opens_with_a_question": [
+        (":class: question\n", "", "# A sound chapter", ":class: question"),
+        ("一?", "一.", ":::{admonition} The question", "holds nothing like"),
+    ],
+    "states_its_objectives": [
+        (":class: objectives\n", "", "# A sound chapter", "objectives"),
+        ("You need", "Give", ":::{admonition} In this chapter", "You need"),
+        ("2 seconds to run", "2 s", "", "to run"),
+    ],
+    "has_its_sections_in_order": [
+        ("## What this does not show", "## Else", "", "does not show'"),
+        ("That two is two.", "", "## What this does not show", "is empty"),
+        ("## Counting", "## Summary\n\nNo.", "## Summary", "comes after"),
+    ],
+    "asserts_its_experiment": [
+        ("assert one", "print(one)  #", "## Experiment: one is one", "claims nothing"),
+    ],
+    "describes_its_figures": [
+        ("    name: fig-one\n", "", "one = 1", "mystnb.figure.name"),
+        ("    caption: One is one, as {cite:t}`peano` says.\n", "", "", "caption"),
+        ("    alt: A point\n", "", "one = 1", "mystnb.image.alt"),
+        ("alt: A point", "alt: ' '", "one = 1", "mystnb.image.alt"),
+        ("mystnb:", "mystnc:", "# A sound chapter", "found none"),
+    ],
+    "summarises_in_three_sentences": [
+        ("3. Two", "   Two", "", "got 2"),
+        ("another number.", "another", "3. Two is another", "sentence"),
+        ("counted.", "counted. By me.", "2. It was", "sentence"),
+    ],
+    "has_five_exercises_of_all_levels": [
+        (exercise(0, "★"), "", "## Exercises", "got 4"),
+        ("★★★", "★★", "## Exercises", "level ★★★"),
+        ("Count ★★\n", "Count\n", "", "must end with its level"),
+        (":class: bug\n", "", "## Exercises", "planted bug"),
+    ],
+    "solves_each_exercise": [
+        ("```{exercise-end}\n```\n", "", "", "expected {exercise-end} here"),
+        ("{solution-end}", "{note}", "", "expected {solution-end} here"),
+        (":label: ex-3", ":label: three", "", "expected :label: ex-"),
+        ("start} ex-3", "start} ex-9", "```{solution-start} ex-9", "expected 'ex-3'"),
+        (":class: dropdown\n", "", "```{solution-start} ex-0", "dropdown"),
+        ("assert 2 ==", "print(2) #", "```{solution-start} ex-2", "not checked"),
+    ],
+    "cites_further_reading": [
+        ("{cite}`peano`", "Peano", "## Further reading", "{cite} role"),
+    ],
+}
+
+PLANTED = [(rule, *defect) for rule, defects in DEFECTS.items() for defect in defects]
+
+RULES = {rule.__name__: rule for rule in NOTEBOOK_RULES + CHAPTER_RULES}
+NESTED_CELL = "```{code-cell} ipython3\none = 1\n```"
+
+
+@cache
+def page_of(name):
+    return read(ROOT / name)
+
+
+def test_there_are_chapters():
+    assert IN_PARTS, "expected MyST notebooks in book/<part>/, found none"
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS)
+@pytest.mark.parametrize("rule", NOTEBOOK_RULES, ids=lambda rule: rule.__name__)
+def test_each_page_with_cells(rule, name):
+    found = list(rule(page_of(name)))
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("name", IN_PARTS)
+@pytest.mark.parametrize("rule", CHAPTER_RULES, ids=lambda rule: rule.__name__)
+def test_each_chapter(rule, name):
+    found = list(rule(page_of(name)))
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_sound_chapter_passes(rule):
+    assert list(RULES[rule](Page(NAME, SOUND))) == []
+
+
+@pytest.mark.parametrize(("rule", "old", "new", "at", "message"), PLANTED)
+def test_a_planted_defect_is_found_at_its_line(rule, old, new, at, message):
+    nested = new.replace("> ONE", "> " + NESTED_CELL.replace("\n", "\n> ") + "\n")
+    page = Page(NAME, SOUND.replace(old, nested.replace("ONE", NESTED_CELL)))
+    assert page.text != SOUND, f"the defect was not planted: {old!r} is not in the sound chapter"
+    found = list(RULES[rule](page))
+    assert any(message in text for text in found), found
+    assert all(text.startswith(f"{NAME}:") for text in found), found
+    line = next((n for n, text in enumerate(page.lines, 1) if at and text.startswith(at)), None)
+    assert line is None or any(text.startswith(f"{NAME}:{line}:") for text in found), (line, found)
+
+
+def test_every_rule_has_a_planted_defect():
+    assert DEFECTS.keys() == RULES.keys()
