@@ -14,6 +14,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import functools
+import gc
 import hashlib
 import http.client
 import os
@@ -172,11 +173,28 @@ def _module_documents(folder: Path) -> list[Document]:
             parts = path.relative_to(folder).with_suffix("").parts
             sources[".".join(parts).removesuffix(".__init__")] = path
     documents = []
-    for module, path in sorted(sources.items()):
-        text = "\n\n".join(_docstrings(ast.parse(path.read_bytes())))
-        if text:
-            documents.append(Document(f"module {module}", text))
+    with _without_cycle_search():
+        for module, path in sorted(sources.items()):
+            text = "\n\n".join(_docstrings(ast.parse(path.read_bytes())))
+            if text:
+                documents.append(Document(f"module {module}", text))
     return documents
+
+
+@contextlib.contextmanager
+def _without_cycle_search() -> Iterator[None]:
+    """Pause the garbage collector, which many new syntax nodes would set searching.
+
+    A tree holds no cycles and is freed without it; beside a large library such as torch, which the
+    search walks through every time, the pause saves more than half of the time.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _docstrings(node: ast.AST) -> Iterator[str]:

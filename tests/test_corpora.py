@@ -3,6 +3,7 @@
 import ast
 import contextlib
 import doctest
+import gc
 import hashlib
 import inspect
 import itertools
@@ -214,6 +215,19 @@ def test_modules_are_read_in_order_of_their_names_and_never_run(tmp_path):
         Document("module pack.wolf", "Loud.\n\nLong."),
         Document("module zebra", "Stripes."),
     ]
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_reading_leaves_the_garbage_collector_as_it_was(tmp_path, enabled):
+    write_sources(tmp_path, {"broken.py": "def"})
+    before = gc.isenabled()
+    try:
+        (gc.enable if enabled else gc.disable)()
+        with pytest.raises(SyntaxError):
+            corpora._module_documents(tmp_path)
+        assert gc.isenabled() == enabled
+    finally:
+        (gc.enable if before else gc.disable)()
 
 
 @pytest.mark.parametrize(
