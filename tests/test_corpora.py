@@ -1,0 +1,820 @@
+"""The claims of src/corpora.py; nothing here leaves this machine."""
+
+import ast
+import contextlib
+import doctest
+import gc
+import hashlib
+import inspect
+import itertools
+import json
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from src import corpora
+from src.corpora import Corpus, Document, DownloadError, deduplicate, download, load, split
+
+GOOD = b"To be, or not to be, that is the question.\n\n" * 2_003  # more than one chunk
+SHA256 = hashlib.sha256(GOOD).hexdigest()
+
+calmly = settings(deadline=None)  # a busy machine is no counter-example
+
+# Few letters and many newlines, so that equal paragraphs and odd blank lines are common.
+ragged_texts = st.text(alphabet="ab \n\r\té", max_size=40)
+documents_lists = st.lists(
+    st.builds(Document, title=st.text("abc", min_size=1, max_size=2), text=ragged_texts), max_size=7
+)
+corpora_to_split = st.lists(
+    st.tuples(st.text("xyzé", max_size=5), st.text("a—", min_size=1, max_size=30)),
+    min_size=1,
+    max_size=23,
+    unique_by=lambda pair: pair[0],
+).map(lambda pairs: Corpus("drawn", tuple(Document(*pair) for pair in pairs)))
+
+
+def texts_of(documents):
+    return [document.text for document in documents]
+
+
+def titles_of(documents):
+    return [document.title for document in documents]
+
+
+# --- Corpus ---
+
+
+def test_sizes_are_utf8_bytes():
+    """é takes 2 bytes and € takes 3; n, o and k take 1 each: 3 + 5 = 8."""
+    corpus = Corpus("tiny", (Document("one", "né"), Document("two", "€ok")))
+    assert [document.n_bytes for document in corpus] == [3, 5]
+    assert corpus.n_bytes == 8
+    assert len(corpus) == 2
+
+
+def test_the_examples_in_the_docstrings_hold():
+    results = doctest.testmod(corpora)
+    assert results.attempted >= 2
+    assert results.failed == 0
+
+
+def test_importing_the_module_imports_nothing_heavy():
+    code = "import sys, src.corpora; print({'torch', 'numpy', 'rich'} & set(sys.modules))"
+    assert run_python(code) == "set()"
+
+
+def run_python(code, **environment):
+    """What a fresh interpreter in the repository prints."""
+    root = Path(corpora.__file__).parent.parent
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=root,
+        env={**os.environ, "PYTHONPATH": str(root), **environment},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout.strip()
+
+
+# --- deduplicate ---
+
+
+def test_only_the_first_occurrence_of_a_paragraph_is_kept():
+    """`one` recurs indented in the first text and between odd blank lines in the second."""
+    first = Document("first", "one\n\ntwo\nlines\n\n  one  ")
+    second = Document("second", "three\r\n \t\r\none\n\n\n\n  four")
+    third = Document("third", "two\nlines\n\nfour\n")
+    assert deduplicate([first, second, third]) == (
+        Document("first", "one\n\ntwo\nlines"),
+        Document("second", "three\n\n  four"),
+    )
+
+
+def test_a_stray_carriage_return_belongs_to_the_line_end():
+    """Left on the paragraph, it would vanish only when the result is de-duplicated again."""
+    assert texts_of(deduplicate([Document("a", "one\r\r\n\ntwo")])) == ["one\n\ntwo"]
+
+
+def deduplicated_line_by_line(documents):
+    """The slow oracle: collect lines until a blank one, compare with a list of all before."""
+    before, result = [], []
+    for document in documents:
+        paragraphs, lines = [], []
+        for line in [*document.text.split("\n"), ""]:
+            if line.strip():
+                lines.append(line)
+                continue
+            paragraph = "\n".join(lines).strip()
+            if paragraph and paragraph not in before:
+                before.append(paragraph)
+                paragraphs.append(paragraph)
+            lines = []
+        if paragraphs:
+            result.append((document.title, paragraphs))
+    return result
+
+
+@calmly
+@given(documents_lists)
+def test_deduplication_agrees_with_a_loop_over_lines(documents):
+    got = [
+        (document.title, [part.strip() for part in document.text.split("\n\n")])
+        for document in deduplicate(documents)
+    ]
+    assert got == deduplicated_line_by_line(documents)
+
+
+@calmly
+@given(documents_lists)
+def test_deduplicating_twice_changes_nothing(documents):
+    once = deduplicate(documents)
+    assert deduplicate(once) == once
+
+
+# --- python-docs ---
+
+
+def test_the_embedded_corpus_has_its_usual_size():
+    """651 documents with 2.06 MB on Python 3.11, 603 on 3.12, 606 on 3.13; less without Tk."""
+    corpus = load("python-docs")
+    assert 450 <= len(corpus) <= 750
+    assert 1_700_000 <= corpus.n_bytes <= 2_500_000
+    assert corpus.name == "python-docs"
+
+
+def test_the_embedded_corpus_has_topics_then_modules_each_title_once():
+    titles = titles_of(load("python-docs"))
+    kinds = [title.split()[0] for title in titles]
+    assert kinds == sorted(kinds, reverse=True)
+    assert set(kinds) == {"topic", "module"}
+    assert len(set(titles)) == len(titles)
+    assert {"topic assert", "module json", "module asyncio.events"} <= set(titles)
+
+
+def test_no_paragraph_occurs_twice_in_the_embedded_corpus():
+    paragraphs = [
+        paragraph.strip()
+        for document in load("python-docs")
+        for paragraph in document.text.split("\n\n")
+    ]
+    assert len(set(paragraphs)) == len(paragraphs)
+
+
+def test_every_docstring_that_help_shows_is_in_the_embedded_corpus():
+    """An independent implementation: import the module and ask its objects."""
+    whole = "\n\n".join(texts_of(load("python-docs")))
+    objects = [textwrap, textwrap.TextWrapper, textwrap.dedent, json.dumps, json.JSONDecoder.decode]
+    for documented in objects:
+        for paragraph in inspect.getdoc(documented).split("\n\n"):
+            assert paragraph.strip() in whole
+
+
+def test_the_embedded_corpus_does_not_depend_on_hash_seed_or_locale():
+    code = (
+        "import hashlib; from src.corpora import load; "
+        "print(hashlib.sha256(repr(load('python-docs')).encode()).hexdigest())"
+    )
+    environment = {
+        "PYTHONHASHSEED": "7",
+        "LC_ALL": "C",
+        "PYTHONUTF8": "0",
+        "PYTHONCOERCECLOCALE": "0",
+    }
+    here = hashlib.sha256(repr(load("python-docs")).encode()).hexdigest()
+    assert run_python(code, **environment) == here
+
+
+def write_sources(folder, sources):
+    for name, source in sources.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(source, encoding="utf-8")
+
+
+def test_modules_are_read_in_order_of_their_names_and_never_run(tmp_path):
+    sources = {
+        "zebra.py": '"""Stripes."""\nraise SystemExit',
+        "pack/__init__.py": '"""All."""',
+        "pack/wolf.py": 'def howl():\n    """Loud.\n\n       Long."""',
+        "bare.py": "x = 1",
+    }
+    write_sources(tmp_path, sources)
+    assert corpora._module_documents(tmp_path) == [
+        Document("module pack", "All."),
+        Document("module pack.wolf", "Loud.\n\nLong."),
+        Document("module zebra", "Stripes."),
+    ]
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_reading_leaves_the_garbage_collector_as_it_was(tmp_path, enabled):
+    write_sources(tmp_path, {"broken.py": "def"})
+    before = gc.isenabled()
+    try:
+        (gc.enable if enabled else gc.disable)()
+        with pytest.raises(SyntaxError):
+            corpora._module_documents(tmp_path)
+        assert gc.isenabled() == enabled
+    finally:
+        (gc.enable if before else gc.disable)()
+
+
+@pytest.mark.parametrize(
+    "folder", ["test", "json/tests", "idlelib/idle_test", "site-packages/torch", "lib2to3"]
+)
+def test_tests_and_installed_packages_are_left_out(tmp_path, folder):
+    write_sources(tmp_path, {f"{folder}/module.py": '"""No."""', "testing.py": '"""Yes."""'})
+    assert titles_of(corpora._module_documents(tmp_path)) == ["module testing"]
+
+
+def test_docstrings_are_found_wherever_a_definition_may_stand():
+    """A slow oracle visits every node of the tree; the nesting covers each kind of block."""
+    source = textwrap.dedent('''
+        """module"""
+        if a:
+            def f(): "in if"
+        else:
+            class C:
+                "in else"
+                async def g(self):
+                    "in class"
+        try:
+            def h(): "in try"
+        except E:
+            def i(): "in except"
+        else:
+            def j(): "in try-else"
+        finally:
+            def k(): "in finally"
+        match x:
+            case 1:
+                def m(): "in case"
+        with x:
+            for y in z:
+                while y:
+                    def n(): "in loops"
+        "no docstring"
+        def o(): ""
+    ''')
+    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    nodes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, kinds)]
+    slow = {ast.get_docstring(node) for node in nodes} - {None, ""}
+    fast = list(corpora._docstrings(ast.parse(source)))
+    assert set(fast) == slow
+    assert len(fast) == 10
+    assert fast[:3] == ["module", "in if", "in else"]  # in the order of the source
+
+
+def test_a_python_without_sources_is_told_so(tmp_path, monkeypatch):
+    monkeypatch.setattr(corpora.sysconfig, "get_path", lambda name: str(tmp_path))
+    with pytest.raises(FileNotFoundError, match=r"comes without them.*load\(path\)"):
+        corpora._python_docs.__wrapped__()
+
+
+# --- load(path) ---
+
+
+def write(tmp_path, content, name="notes.txt"):
+    path = tmp_path / name
+    path.write_bytes(content)
+    return path
+
+
+@pytest.mark.parametrize("as_type", [str, Path])
+def test_a_file_keeps_its_bytes_except_a_byte_order_mark(tmp_path, as_type):
+    path = write(tmp_path, b"\xef\xbb\xbfna\xc3\xafve\r\nline\r\n\r\nlast\n")
+    corpus = load(as_type(path))
+    assert "".join(texts_of(corpus)) == "naïve\r\nline\r\n\r\nlast\n"
+    assert corpus.n_bytes == path.stat().st_size - 3
+    assert corpus.name == "notes.txt"
+
+
+def test_a_hundred_equal_paragraphs_become_fifty_blocks_of_two(tmp_path):
+    """100 paragraphs of 5 bytes with their blank line: a block ends at 10, 20, … 500."""
+    path = write(tmp_path, b"abc\n\n" * 100)
+    assert texts_of(load(path)) == ["abc\n\nabc\n\n"] * 50
+
+
+def test_a_file_of_one_paragraph_is_one_document(tmp_path):
+    assert texts_of(load(write(tmp_path, b"\n \none\ntwo\n\n \n  "))) == ["\n \none\ntwo\n\n \n  "]
+
+
+@calmly
+@given(ragged_texts.filter(str.strip), st.integers(1, 11))
+def test_blocks_join_to_the_text_and_end_where_a_paragraph_ends(text, n_blocks):
+    blocks = texts_of(corpora._blocks(text, "drawn", n_blocks=n_blocks))
+    assert "".join(blocks) == text
+    assert len(blocks) <= n_blocks
+    assert all(block.strip() for block in blocks)
+    for block, following in itertools.pairwise(blocks):
+        lines = block.split("\n")
+        assert lines[-1] == ""
+        assert not lines[-2].strip(), "a block ends with a blank line"
+        assert following.split("\n")[0].strip(), "the next begins with a paragraph"
+
+
+def test_a_separator_stands_between_documents_and_blank_ones_are_dropped(tmp_path):
+    path = write(tmp_path, b"one\n\nstill one<|end|>two\n<|end|> \n<|end|>three")
+    corpus = load(path, document_separator="<|end|>")
+    assert texts_of(corpus) == ["one\n\nstill one", "two\n", "three"]
+    assert len(set(titles_of(corpus))) == 3
+
+
+def test_a_known_name_wins_over_a_file_but_a_path_asks_for_the_file(tmp_path, monkeypatch):
+    write(tmp_path, b"mine", "python-docs")
+    monkeypatch.chdir(tmp_path)
+    assert len(load("python-docs")) > 1
+    assert texts_of(load(Path("python-docs"))) == ["mine"]
+
+
+def test_an_unknown_name_lists_the_known_ones(tmp_path):
+    with pytest.raises(
+        FileNotFoundError, match=r"no file .*shakespear .*'python-docs', 'shakespeare'"
+    ):
+        load(tmp_path / "shakespear")
+
+
+def test_a_directory_is_refused(tmp_path):
+    with pytest.raises(IsADirectoryError, match="expected a text file, got the directory"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize("content", [b"", b" \n\t\r\n", b"\xef\xbb\xbf"])
+def test_a_file_without_text_is_refused(tmp_path, content):
+    with pytest.raises(ValueError, match=f"holds no text: {len(content)} bytes"):
+        load(write(tmp_path, content))
+
+
+def test_bytes_that_are_not_utf8_are_named_with_offset_and_line(tmp_path):
+    """Latin-1: in `one`, newline, `caf\\xe9` the byte 0xe9 has offset 4 + 3 = 7, line 2."""
+    path = write(tmp_path, b"one\ncaf\xe9\n")
+    with pytest.raises(ValueError, match=r"0xe9 at offset 7 \(line 2\).*iconv -f WINDOWS-1252"):
+        load(path)
+
+
+def test_the_offset_of_a_bad_byte_counts_the_byte_order_mark(tmp_path):
+    with pytest.raises(ValueError, match="0xff at offset 5 "):
+        load(write(tmp_path, b"\xef\xbb\xbfab\xff"))
+
+
+def test_utf16_is_recognised_in_the_hint(tmp_path):
+    with pytest.raises(ValueError, match="iconv -f UTF-16"):
+        load(write(tmp_path, "text".encode("utf-16")))
+
+
+@pytest.mark.parametrize("separator", ["", "---"])
+def test_a_separator_that_does_not_occur_is_refused(tmp_path, separator):
+    with pytest.raises(ValueError, match="document_separator must occur in"):
+        load(write(tmp_path, b"one\n\ntwo"), document_separator=separator)
+
+
+def test_a_file_of_nothing_but_separators_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="holds no text, only the document_separator '--'"):
+        load(write(tmp_path, b"--\n--"), document_separator="--")
+
+
+def test_a_separator_for_a_named_corpus_is_refused():
+    with pytest.raises(ValueError, match="document_separator is for files of your own"):
+        load("python-docs", document_separator="\n")
+
+
+def test_a_source_that_is_no_path_is_refused():
+    with pytest.raises(TypeError, match="must be a name or a path, got bytes"):
+        load(b"notes.txt")
+
+
+# --- Downloads, against a server on this machine ---
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Sends the good file, or fails in the way that the path names."""
+
+    def do_GET(self):
+        self.server.requests.append(self.path)
+        getattr(self, "send_" + self.path.strip("/"))()
+
+    def send_all(self, body, *, announced=None, length_known=True):
+        self.send_response(200)
+        if length_known:
+            self.send_header("Content-Length", str(announced or len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def send_good(self):
+        self.send_all(GOOD)
+
+    def send_unannounced(self):
+        self.send_all(GOOD, length_known=False)
+
+    def send_cut(self):
+        self.send_all(GOOD[:50_021], announced=len(GOOD))
+
+    def send_cut_unannounced(self):
+        self.send_all(GOOD[:50_021], length_known=False)
+
+    def send_wrong(self):
+        self.send_all(GOOD.replace(b"question", b"quextion", 1))
+
+    def send_missing(self):
+        self.send_error(404)
+
+    def send_slow(self):
+        self.send_all(GOOD[:50_021], announced=len(GOOD))
+        self.server.released.wait(10)
+
+    def send_mute(self):
+        self.server.released.wait(10)
+
+    def send_garbage(self):
+        """No HTTP at all, as from a port that serves something else."""
+        self.wfile.write(b"what is this\r\n\r\n")
+
+    def send_paused(self):
+        self.send_all(GOOD[:50_021], announced=len(GOOD))
+        self.server.released.wait(10)
+        self.wfile.write(GOOD[50_021:])
+
+    def send_overtaken(self):
+        """Another process finishes the same file; then this transfer breaks."""
+        self.server.destination.write_bytes(GOOD)
+        self.send_cut()
+
+    def log_message(self, *arguments):
+        """Say nothing."""
+
+
+@pytest.fixture
+def server(monkeypatch):
+    monkeypatch.setenv("no_proxy", "*")
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.requests, server.released = [], threading.Event()
+    server.address = f"http://127.0.0.1:{server.server_port}"
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield server
+    server.released.set()
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """An empty cache folder, set as the reader would set it."""
+    folder = tmp_path / "cache"
+    folder.mkdir()
+    monkeypatch.setenv("NEXT_TOKEN_CACHE", str(folder))
+    return folder
+
+
+def content_of(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def wait_until(condition):
+    deadline = time.monotonic() + 5
+    while not condition():
+        assert time.monotonic() < deadline, "waited five seconds in vain"
+        time.sleep(0.005)
+
+
+@pytest.mark.parametrize("way", ["good", "unannounced"])
+def test_a_good_file_is_fetched_whole(server, cache, way):
+    path = download(f"{server.address}/{way}", cache / "file", sha256=SHA256)
+    assert path == cache / "file"
+    assert content_of(cache) == {"file": GOOD}
+
+
+def test_the_folder_is_made_and_a_str_will_do(server, tmp_path):
+    destination = tmp_path / "a" / "b" / "file"
+    assert download(f"{server.address}/good", str(destination), sha256=SHA256) == destination
+    assert destination.read_bytes() == GOOD
+
+
+def test_progress_goes_to_the_error_stream(server, cache, capsys):
+    download(f"{server.address}/good", cache / "file", sha256=SHA256)
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert "good" in output.err
+
+
+def test_a_good_file_in_the_cache_is_not_fetched_again(server, cache):
+    (cache / "file").write_bytes(GOOD)
+    download(f"{server.address}/good", cache / "file", sha256=SHA256)
+    assert server.requests == []
+
+
+FAILURES = {
+    "cut": "cut off: 50,021 of the announced 88,132 bytes came",
+    "cut_unannounced": "50,021 bytes came, but with SHA-256",
+    "wrong": "88,132 bytes came, but with SHA-256",
+    "missing": "the server answered HTTP 404 Not Found",
+    "slow": r"nothing came for 0.3 seconds \(time-out\)",
+    "mute": r"nothing came for 0.3 seconds \(time-out\)",
+    "garbage": "instead: what is this",
+    "refused": "refused",
+}
+
+
+def failing_url(server, way):
+    if way == "refused":
+        closed = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        closed.server_close()  # its port was free a moment ago, so nobody listens there
+        return f"http://127.0.0.1:{closed.server_port}/good"
+    return f"{server.address}/{way}"
+
+
+@pytest.mark.parametrize("way", FAILURES)
+def test_a_failed_download_leaves_nothing_and_says_how_to_go_on(server, cache, way):
+    url = failing_url(server, way)
+    with pytest.raises(DownloadError, match=FAILURES[way]) as caught:
+        download(url, cache / "file", sha256=SHA256, timeout=0.3)
+    assert content_of(cache) == {}
+    message = str(caught.value)
+    assert f"expected from {url} a file with SHA-256 {SHA256}" in message
+    assert f"To go on offline, get that file elsewhere and put it at {cache / 'file'}." in message
+
+
+@pytest.mark.parametrize("way", FAILURES)
+def test_a_failed_download_leaves_other_files_as_they_were(server, cache, way):
+    """What is there under the name is not the file asked for, so the fetch is tried."""
+    (cache / "file").write_bytes(b"old version")
+    (cache / "neighbour").write_bytes(b"other corpus")
+    with pytest.raises(DownloadError, match=hashlib.sha256(b"old version").hexdigest()):
+        download(failing_url(server, way), cache / "file", sha256=SHA256, timeout=0.3)
+    assert content_of(cache) == {"file": b"old version", "neighbour": b"other corpus"}
+
+
+def test_an_interrupted_download_leaves_nothing(cache, server, monkeypatch):
+    def interrupt(descriptor):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "fsync", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        download(f"{server.address}/good", cache / "file", sha256=SHA256)
+    assert content_of(cache) == {}
+
+
+def test_half_a_file_never_bears_the_final_name(server, cache):
+    (cache / "file").write_bytes(b"old version")
+    with ThreadPoolExecutor() as pool:
+        future = pool.submit(download, f"{server.address}/paused", cache / "file", sha256=SHA256)
+        try:
+            wait_until(lambda: len(content_of(cache)) == 2)
+            assert (cache / "file").read_bytes() == b"old version"
+        finally:
+            server.released.set()
+        future.result()
+    assert content_of(cache) == {"file": GOOD}
+
+
+def test_the_bytes_are_on_the_disk_before_the_file_gets_its_name(server, cache, monkeypatch):
+    calls = []
+    for name in ("fsync", "replace"):
+        real = getattr(os, name)
+
+        def recorded(*arguments, name=name, real=real):
+            calls.append(name)
+            return real(*arguments)
+
+        monkeypatch.setattr(os, name, recorded)
+    download(f"{server.address}/good", cache / "file", sha256=SHA256)
+    assert calls == ["fsync", "replace"]
+
+
+def test_downloads_at_the_same_time_do_not_hurt_each_other(server, cache):
+    url = f"{server.address}/paused"
+    with ThreadPoolExecutor(5) as pool:
+        futures = [pool.submit(download, url, cache / "file", sha256=SHA256) for _ in range(5)]
+        try:
+            wait_until(lambda: len(server.requests) == 5)  # all under way, none finished
+        finally:
+            server.released.set()
+        assert {future.result() for future in futures} == {cache / "file"}
+    assert content_of(cache) == {"file": GOOD}
+
+
+def test_a_broken_transfer_is_no_failure_when_another_process_was_faster(server, cache):
+    server.destination = cache / "file"
+    download(f"{server.address}/overtaken", cache / "file", sha256=SHA256)
+    assert content_of(cache) == {"file": GOOD}
+
+
+def test_a_cache_that_cannot_be_written_is_a_download_error(server, tmp_path):
+    (tmp_path / "no_folder").write_bytes(b"a file")
+    with pytest.raises(DownloadError, match="To go on offline"):
+        download(f"{server.address}/good", tmp_path / "no_folder" / "file", sha256=SHA256)
+    assert content_of(tmp_path) == {"no_folder": b"a file"}
+
+
+@pytest.mark.parametrize(
+    ("url", "sha256", "message"),
+    [
+        ("file:///etc/hosts", SHA256, "url must start with http"),
+        ("http://127.0.0.1/x", SHA256[1:], "sha256 must be 64 hexadecimal digits"),
+        ("http://127.0.0.1/x", SHA256.upper(), "sha256 must be 64 hexadecimal digits"),
+    ],
+)
+def test_a_malformed_request_is_refused_before_anything_happens(cache, url, sha256, message):
+    with pytest.raises(ValueError, match=message):
+        download(url, cache / "file", sha256=sha256)
+    assert content_of(cache) == {}
+
+
+@pytest.fixture
+def shakespeare(server, cache, monkeypatch):
+    """Makes `load("shakespeare")` ask the local server; returns how to choose its answer."""
+
+    def answer(way):
+        remote = corpora.Remote(failing_url(server, way), "tinyshakespeare.txt", SHA256)
+        monkeypatch.setitem(corpora.REMOTES, "shakespeare", remote)
+
+    return answer
+
+
+def test_shakespeare_is_fetched_once_and_then_needs_no_network(shakespeare, cache, server):
+    shakespeare("good")
+    first = load("shakespeare")
+    shakespeare("refused")
+    assert load("shakespeare") == first
+    assert "".join(texts_of(first)).encode() == GOOD
+    assert len(first) == 50
+    assert content_of(cache) == {"tinyshakespeare.txt": GOOD}
+
+
+def test_a_damaged_file_in_the_cache_is_noticed_and_fetched_again(shakespeare, cache):
+    (cache / "tinyshakespeare.txt").write_bytes(GOOD[:-1])
+    shakespeare("good")
+    assert load("shakespeare").n_bytes == len(GOOD)
+    assert content_of(cache) == {"tinyshakespeare.txt": GOOD}
+
+
+@pytest.mark.parametrize("way", ["refused", "missing", "wrong", "cut"])
+def test_without_shakespeare_the_reader_is_told_the_way_offline(shakespeare, cache, way):
+    shakespeare(way)
+    with pytest.raises(DownloadError) as caught:
+        load("shakespeare")
+    assert f"put it at {cache / 'tinyshakespeare.txt'}" in str(caught.value)
+    assert 'Or use load("python-docs"), which needs no network.' in str(caught.value)
+    assert content_of(cache) == {}
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({"NEXT_TOKEN_CACHE": "/a", "XDG_CACHE_HOME": "/b", "HOME": "/c"}, "/a"),
+        ({"NEXT_TOKEN_CACHE": "~/mine", "HOME": "/c"}, "/c/mine"),
+        ({"NEXT_TOKEN_CACHE": "", "XDG_CACHE_HOME": "/b", "HOME": "/c"}, "/b/next-token"),
+        ({"XDG_CACHE_HOME": "", "HOME": "/c"}, "/c/.cache/next-token"),
+        ({"HOME": "/c"}, "/c/.cache/next-token"),
+    ],
+)
+def test_the_environment_moves_the_cache(monkeypatch, environment, expected):
+    for name in ("NEXT_TOKEN_CACHE", "XDG_CACHE_HOME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert corpora.cache_folder() == Path(expected)
+
+
+# --- split ---
+
+FIVE = Corpus("five", tuple(Document(title, "x" * 10) for title in "abcde"))
+
+
+@pytest.mark.parametrize(
+    ("seed", "train", "validation", "test"), [(0, "ce", "b", "ad"), (1, "ac", "e", "bd")]
+)
+def test_documents_go_by_the_sha256_of_seed_and_title(seed, train, validation, test):
+    """`printf '0\\na' | sha256sum` and so on begin with a 0d, b 3e, c ef, d 0c, e c1: d a b e c.
+
+    Of 50 bytes test wants 15 and takes two documents, validation wants 10 and takes one. With seed
+    1 they begin with a 87, b 2c, c 6d, d 12, e 4d: d b e c a.
+    """
+    parts = split(FIVE, validation=0.2, test=0.3, seed=seed)
+    assert [titles_of(part) for part in parts] == [list(train), list(validation), list(test)]
+    assert [part.name for part in parts] == ["five/train", "five/validation", "five/test"]
+
+
+def test_shares_are_shares_of_the_bytes_and_not_of_the_documents():
+    """d comes first and alone has 40 of 80 bytes, where one document of five would be a fifth."""
+    documents = tuple(Document(title, "é" * (20 if title == "d" else 5)) for title in "abcde")
+    parts = split(Corpus("five", documents), validation=0, test=0.5)
+    assert titles_of(parts.test) == ["d"]
+    assert titles_of(parts.validation) == []
+
+
+def try_split(corpus, **shares):
+    with contextlib.suppress(ValueError):
+        return split(corpus, **shares)
+    return None
+
+
+shares = st.fixed_dictionaries(
+    {"validation": st.floats(0, 0.4), "test": st.floats(0, 0.4), "seed": st.integers(0, 5)}
+)
+
+
+@calmly
+@given(corpora_to_split, shares)
+def test_nothing_is_lost_and_nothing_is_in_two_parts(corpus, shares):
+    if parts := try_split(corpus, **shares):
+        titles = [title for part in parts for title in titles_of(part)]
+        assert sorted(titles) == sorted(titles_of(corpus))
+
+
+@calmly
+@given(corpora_to_split, shares)
+def test_each_part_keeps_the_order_of_the_corpus(corpus, shares):
+    if parts := try_split(corpus, **shares):
+        for part in parts:
+            assert [document for document in corpus if document in part.documents] == list(part)
+
+
+@calmly
+@given(corpora_to_split, shares)
+def test_parts_reach_their_share_and_no_document_more(corpus, shares):
+    if parts := try_split(corpus, **shares):
+        assert len(parts.train) > 0
+        for part, share in ((parts.test, shares["test"]), (parts.validation, shares["validation"])):
+            assert part.n_bytes >= share * corpus.n_bytes
+            last = max(
+                part, key=lambda document: corpora._place(document, shares["seed"]), default=None
+            )
+            assert last is None or part.n_bytes - last.n_bytes < share * corpus.n_bytes
+
+
+@calmly
+@given(corpora_to_split, shares)
+def test_the_order_of_the_documents_does_not_change_their_places(corpus, shares):
+    backwards = Corpus("drawn", corpus.documents[::-1])
+    parts, other = try_split(corpus, **shares), try_split(backwards, **shares)
+    assert (parts is None) == (other is None)
+    for part, mirrored in zip(parts or (), other or (), strict=True):
+        assert part.documents == mirrored.documents[::-1]
+
+
+def test_documents_under_one_title_are_still_told_apart():
+    corpus = Corpus("same", tuple(Document("title", text * 7) for text in "abcde"))
+    parts = split(corpus, validation=0.2, test=0.2)
+    assert sorted(text[0] for part in parts for text in texts_of(part)) == list("abcde")
+
+
+def test_a_twentieth_of_the_documents_removed_moves_few_others():
+    """As between two versions of Python: places come from titles, so only the borders shift.
+
+    200 documents of one size: test is the first 20 of an order in which 10 are now missing, so its
+    border moves by at most 10 places and the border of validation by at most 10 more.
+    """
+    documents = tuple(Document(f"module {number}", "x" * 11) for number in range(200))
+    before, after = split(Corpus("old", documents)), split(Corpus("new", documents[10:]))
+    for part, later in zip(before, after, strict=True):
+        stayed = set(titles_of(part)) & set(titles_of(later))
+        assert len(stayed) >= len(later) - 20
+    assert len(set(titles_of(before.test)) & set(titles_of(after.test))) >= 17
+
+
+@pytest.mark.parametrize("n_documents", [0, 1, 2])
+def test_too_few_documents_are_refused_with_their_number_and_a_way_out(n_documents):
+    corpus = Corpus("few", FIVE.documents[:n_documents])
+    with pytest.raises(
+        ValueError, match=f"few has too few documents: {n_documents} .*smaller shares"
+    ):
+        split(corpus)
+
+
+def test_a_document_that_is_nearly_everything_is_named_in_the_refusal():
+    documents = (*FIVE.documents[:3], Document("e", "x" * 9_001))
+    with pytest.raises(ValueError, match="4 with 9,031 bytes, the longest 9,001"):
+        split(Corpus("uneven", documents), validation=0.3, test=0.1, seed=0)
+
+
+@pytest.mark.parametrize(
+    ("validation", "test"),
+    [(-0.1, 0.1), (0.1, -0.1), (1, 0), (0, 1.0), (0.5, 0.5), (float("nan"), 0.1)],
+)
+def test_shares_out_of_range_are_refused(validation, test):
+    with pytest.raises(
+        ValueError, match="must be at least 0 and together below 1, got validation="
+    ):
+        split(FIVE, validation=validation, test=test)
+
+
+def test_the_embedded_corpus_splits_into_its_shares_within_one_document():
+    corpus = load("python-docs")
+    parts = split(corpus)
+    longest = max(document.n_bytes for document in corpus)
+    for part in (parts.validation, parts.test):
+        assert 0 <= part.n_bytes - 0.1 * corpus.n_bytes < longest
+    assert sum(part.n_bytes for part in parts) == corpus.n_bytes
