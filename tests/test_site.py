@@ -12,6 +12,7 @@ import os
 import re
 import shutil
 import threading
+import time
 from contextlib import contextmanager
 from html.parser import HTMLParser
 from pathlib import Path
@@ -85,16 +86,24 @@ class Visit:
     """One page, opened, settled, and what it asked for and complained about meanwhile."""
 
     def __init__(self, context, url):
-        self.url, self.outside, self.errors = url, [], []
+        self.url, self.outside, self.errors, self.pending = url, [], [], 0
         self.base = f"{urlsplit(url).scheme}://{urlsplit(url).netloc}/"
         self.page = context.new_page()
         self.page.route("**/*", self._guard)
+        for event, change in (("request", 1), ("requestfinished", -1), ("requestfailed", -1)):
+            self.page.on(event, functools.partial(self._count, change))
         self.page.on("pageerror", lambda error: self._note(str(error)))
         self.page.on("console", lambda line: line.type == "error" and self._note(line.text))
         self.page.goto(url, wait_until="load")
         # MathJax starts after the page has loaded, and says when it is done
         self.page.evaluate("() => window.MathJax?.startup?.promise")
-        self.page.wait_for_load_state("networkidle")
+        deadline = time.monotonic() + 10
+        self.page.wait_for_timeout(100)
+        while self.pending > 0 and time.monotonic() < deadline:
+            self.page.wait_for_timeout(20)  # "networkidle" would cost half a second a page
+
+    def _count(self, change, request):
+        self.pending += change
 
     def _guard(self, route):
         url = route.request.url
@@ -326,6 +335,19 @@ def visits(context, address):
 def test_page_has_none_of(page, claim, visits):
     found = claim(visits(page), SITE)
     assert not found, f"{page}, {claim.__doc__.strip()}\n" + "\n".join(map(str, found))
+
+
+def test_no_page_of_the_site_is_left_out():
+    found = {file.relative_to(SITE).as_posix() for file in SITE.rglob("*.html")}
+    found = {name for name in found if not name.startswith("_static/")}  # templates of the theme
+    assert found == {*PAGES, "index.html"}  # index.html leads to the landing page
+
+
+def test_the_address_of_the_site_leads_to_the_landing_page(context, address):
+    page = context.new_page()
+    page.goto(f"{address}/index.html")
+    page.wait_for_url(f"**/{PAGES[0]}")
+    page.close()
 
 
 def test_the_book_has_chapters_and_formulas(visits):
