@@ -35,7 +35,7 @@ def show_repository_buttons(app, config):
 
 def offer_executed_notebook(app, pagename, templatename, context, doctree):
     """Put the executed notebook beside the page's source; the theme then lists it."""
-    if "kernelspec" not in app.env.metadata.get(pagename, {}) or app.builder.format != "html":
+    if app.builder.name != "html" or "kernelspec" not in app.env.metadata.get(pagename, {}):
         return
     settings = app.env.mystnb_config
     written = Path(settings.output_folder, f"{pagename}.ipynb")

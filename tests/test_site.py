@@ -8,10 +8,12 @@ but those to the little server of this file is refused, and a refused request is
 
 import functools
 import http.server
+import importlib.util
 import os
 import re
 import shutil
 import threading
+import time
 from contextlib import contextmanager
 from html.parser import HTMLParser
 from pathlib import Path
@@ -85,16 +87,24 @@ class Visit:
     """One page, opened, settled, and what it asked for and complained about meanwhile."""
 
     def __init__(self, context, url):
-        self.url, self.outside, self.errors = url, [], []
+        self.url, self.outside, self.errors, self.pending = url, [], [], 0
         self.base = f"{urlsplit(url).scheme}://{urlsplit(url).netloc}/"
         self.page = context.new_page()
         self.page.route("**/*", self._guard)
+        for event, change in (("request", 1), ("requestfinished", -1), ("requestfailed", -1)):
+            self.page.on(event, functools.partial(self._count, change))
         self.page.on("pageerror", lambda error: self._note(str(error)))
         self.page.on("console", lambda line: line.type == "error" and self._note(line.text))
         self.page.goto(url, wait_until="load")
         # MathJax starts after the page has loaded, and says when it is done
         self.page.evaluate("() => window.MathJax?.startup?.promise")
-        self.page.wait_for_load_state("networkidle")
+        deadline = time.monotonic() + 10
+        self.page.wait_for_timeout(100)
+        while self.pending > 0 and time.monotonic() < deadline:
+            self.page.wait_for_timeout(20)  # "networkidle" would cost half a second a page
+
+    def _count(self, change, request):
+        self.pending += change
 
     def _guard(self, route):
         url = route.request.url
@@ -123,11 +133,12 @@ def script_errors(visit, site):
 
 
 def unrendered_formulas(visit, site):
-    """Formulas that MathJax left as they were, or could not read."""
+    """Formulas that MathJax left as they were or could not read; it sets unknown macros in red."""
     return visit.page.evaluate(
         """() => [...document.querySelectorAll(".math")]
-          .filter(e => !e.querySelector("mjx-container") || e.querySelector("mjx-merror"))
-          .map(e => e.querySelector("mjx-merror")?.textContent ?? e.textContent)"""
+          .filter(e => !e.querySelector("mjx-container")
+                       || e.querySelector("mjx-merror, mjx-mtext[style*='color: red']"))
+          .map(e => e.textContent)"""
     )
 
 
@@ -213,6 +224,8 @@ CLEAN = """<!doctype html><html lang="en"><head><meta charset="utf-8">
 here</a><a href="https://example.org/">out</a><a href="#">up</a>
 <img src="dot.svg" alt="a dot">%s</main></body></html>"""
 DOT = '<svg xmlns="http://www.w3.org/2000/svg" width="8" height="8"><path d="M0 0h8v8z"/></svg>'
+MATHJAX = '<script src="mathjax/tex-chtml.js"></script>'  # the very files that the book brings
+FORMULA = r'<span class="math">\(%s\)</span>'
 FAULTS = {
     "a script from a content network": (
         '<script src="https://cdn.example.org/x.js"></script>',
@@ -224,11 +237,10 @@ FAULTS = {
     ),
     "an uncaught error": ("<script>nothing.here()</script>", {"script_errors"}),
     "a console error": ("<script>console.error('no')</script>", {"script_errors"}),
-    "a formula left as it was": (r'<span class="math">\(x\)</span>', {"unrendered_formulas"}),
-    "a formula with an error": (
-        '<span class="math"><mjx-container><mjx-merror>?</mjx-merror></mjx-container></span>',
-        {"unrendered_formulas"},
-    ),
+    "a formula without MathJax": (FORMULA % "x", {"unrendered_formulas"}),
+    "a formula cut short": (MATHJAX + FORMULA % r"\frac{1", {"unrendered_formulas"}),
+    "a formula with an error": (MATHJAX + FORMULA % "x^1^2", {"unrendered_formulas"}),
+    "a formula with an unknown macro": (MATHJAX + FORMULA % r"\none x", {"unrendered_formulas"}),
     "an image without alt": ('<img src="dot.svg">', {"images_without_words"}),
     "an image with an empty alt": ('<img src="dot.svg" alt=" ">', {"images_without_words"}),
     "an image that is missing": (
@@ -257,11 +269,14 @@ def tiny_site(folder, extra=""):
     (folder / "index.html").write_text(CLEAN % extra, encoding="utf-8")
     (folder / "other.html").write_text('<p id="place">other</p>', encoding="utf-8")
     (folder / "dot.svg").write_text(DOT, encoding="utf-8")
+    package = Path(importlib.util.find_spec("sphinx-mathjax-offline").origin).parent
+    (folder / "mathjax").symlink_to(package / "static" / "mathjax")
     return folder
 
 
 def test_a_clean_site_passes_every_check(browser, tmp_path):
-    assert findings(browser, tiny_site(tmp_path)) == set()
+    site = tiny_site(tmp_path, MATHJAX + FORMULA % r"\frac{1}{2}")
+    assert findings(browser, site) == set()
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -326,6 +341,19 @@ def visits(context, address):
 def test_page_has_none_of(page, claim, visits):
     found = claim(visits(page), SITE)
     assert not found, f"{page}, {claim.__doc__.strip()}\n" + "\n".join(map(str, found))
+
+
+def test_no_page_of_the_site_is_left_out():
+    found = {file.relative_to(SITE).as_posix() for file in SITE.rglob("*.html")}
+    found = {name for name in found if not name.startswith("_static/")}  # templates of the theme
+    assert found == {*PAGES, "index.html"}  # index.html leads to the landing page
+
+
+def test_the_address_of_the_site_leads_to_the_landing_page(context, address):
+    page = context.new_page()
+    page.goto(f"{address}/index.html")
+    page.wait_for_url(f"**/{PAGES[0]}")
+    page.close()
 
 
 def test_the_book_has_chapters_and_formulas(visits):
