@@ -65,6 +65,25 @@ class Corpus:
         """The length of all texts together in UTF-8 bytes, nothing counted between them."""
         return sum(document.n_bytes for document in self.documents)
 
+    def to_bytes(self) -> bytes:
+        """All texts in one stream of bytes, with the end token 0 before, between and after them.
+
+        The byte 0 occurs in no text, so that 256 ids are enough for bytes and end token together.
+
+        >>> Corpus("tiny", (Document("a", "né"), Document("b", "to"))).to_bytes()
+        b'\x00n\xc3\xa9\x00to\x00'
+
+        Raises:
+            ValueError: a text holds the byte 0 all the same.
+        """
+        for document in self.documents:
+            if "\0" in document.text:
+                raise ValueError(
+                    f"expected text without the byte 0, which is the end token, but "
+                    f"{document.title!r} holds one at character {document.text.index(chr(0))}"
+                )
+        return b"".join([b"\0", *(document.text.encode() + b"\0" for document in self.documents)])
+
 
 class Split(NamedTuple):
     """The three parts of a corpus: to fit on, to choose by, and to report once."""

@@ -818,3 +818,18 @@ def test_the_embedded_corpus_splits_into_its_shares_within_one_document():
     for part in (parts.validation, parts.test):
         assert 0 <= part.n_bytes - 0.1 * corpus.n_bytes < longest
     assert sum(part.n_bytes for part in parts) == corpus.n_bytes
+
+
+# --- One stream of bytes ---
+
+
+def test_a_stream_holds_one_end_token_more_than_documents_and_every_byte_of_text():
+    corpus = Corpus("two", (Document("a", "né"), Document("b", "to")))
+    assert corpus.to_bytes() == b"\0n\xc3\xa9\0to\0"
+    assert len(corpus.to_bytes()) == corpus.n_bytes + len(corpus) + 1
+    assert Corpus("none", ()).to_bytes() == b"\0"
+
+
+def test_a_text_with_the_byte_of_the_end_token_is_refused():
+    with pytest.raises(ValueError, match="'a' holds one at character 2"):
+        Corpus("bad", (Document("a", "no\0"),)).to_bytes()
