@@ -812,16 +812,17 @@ class BytePairTokenizer(Tokenizer):
         content = _read_json(path)
         with _naming(path):
             level, model = _field(content, "pre_tokenizer", dict), _field(content, "model", dict)
-            _check_hugging_face(content, level, model)
-            tokens = _field(content, "added_tokens", list)
-            specials = {_field(t, "content", str): _field(t, "id", int) for t in tokens}
+            level.setdefault("use_regex", True)  # absent in older files
+            added = _field(content, "added_tokens", list)
+            specials = {_field(t, "content", str): _field(t, "id", int) for t in added}
+            _check_hugging_face(content, level, model, added)
             return cls(
                 **_from_spellings(
                     _field(model, "vocab", dict),
                     [_pair_of_spellings(pair) for pair in _field(model, "merges", list)],
                     specials,
                 ),
-                pattern=GPT2_PATTERN if level.get("use_regex", True) else None,
+                pattern=GPT2_PATTERN if _field(level, "use_regex", bool) else None,
                 add_prefix_space=_field(level, "add_prefix_space", bool),
             )
 
@@ -952,22 +953,21 @@ def _from_spellings(
     }
 
 
-def _check_hugging_face(content: dict, level: dict, model: dict) -> None:
+def _check_hugging_face(content: dict, level: dict, model: dict, added: list) -> None:
     """Refuse what would give other ids than ours, and say what it was."""
-    if model.get("type") != "BPE" or level.get("type") != "ByteLevel":
+    post = content.get("post_processor") or {"type": "ByteLevel"}  # which only moves offsets
+    types = [part.get("type") for part in (model, level, post)]
+    if types != ["BPE", "ByteLevel", "ByteLevel"]:
         raise ValueError(
-            "expected a model BPE and a pre-tokenizer ByteLevel, got "
-            f"{model.get('type')!r} and {level.get('type')!r}"
+            "expected a model BPE, a pre-tokenizer ByteLevel and no post-processor or ByteLevel, "
+            f"got {types}"
         )
-    asked = {
-        "normalizer": content.get("normalizer"),
-        **{name: model.get(name) for name in _OTHER_BPE},
-        **{f"{k} of a token": t.get(k) for t in content["added_tokens"] for k in _OTHER_ADDED},
-    }
-    if refused := {name: value for name, value in asked.items() if value}:
-        raise ValueError(f"expected none of these, which would give other ids: {refused}")
-    if not all(token.get("special") for token in content["added_tokens"]):
-        raise ValueError("expected added tokens that are special, got one that is not")
+    asked = [("normalizer", content.get("normalizer"))]
+    asked += [(name, model.get(name)) for name in _OTHER_BPE]
+    asked += [(name, token.get(name)) for token in added for name in _OTHER_ADDED]
+    asked += [("special", False) for token in added if not token.get("special")]
+    if refused := [(name, value) for name, value in asked if value or name == "special"]:
+        raise ValueError(f"expected nothing that would give other ids than ours, got {refused}")
 
 
 _OTHER_BPE = ["dropout", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback"]

@@ -1,0 +1,741 @@
+"""The claims of src/tokenization.py; the other libraries are in tests/conformance."""
+
+import json
+import os
+import pickle
+import tracemalloc
+import warnings
+from pathlib import Path
+
+import pytest
+from conformance.oracle import train as oracle_train
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from src import tokenization
+from src.tokenization import (
+    END,
+    FOUR_SPECIALS,
+    GPT2_PATTERN,
+    PADDING,
+    START,
+    UNKNOWN,
+    BytePairTokenizer,
+    ByteTokenizer,
+    CharacterTokenizer,
+    PairIndex,
+    Tokenizer,
+    WordTokenizer,
+    bytes_to_unicode,
+    count_words,
+    learn_merges,
+    split_words,
+)
+
+PROSE = (
+    "The theory that then gathered there: bees, trees and the sea; aaaa aaa aa. "
+    "Don't they'll say 'twas 12 or 123? Être, naïve café; 東京から大阪へ 😀😀 "
+) * 3
+
+calmly = settings(deadline=None)
+texts = st.text(max_size=60) | st.text("aab  \n'st1.é日😀\0", max_size=60)
+
+
+@pytest.fixture(scope="module")
+def trained():
+    return BytePairTokenizer.train(PROSE, 340, specials=(END, "<|pad|>"))
+
+
+def every_tokenizer():
+    return [
+        CharacterTokenizer.train(PROSE),
+        WordTokenizer.train(PROSE),
+        ByteTokenizer(),
+        BytePairTokenizer.train(PROSE, 333),
+    ]
+
+
+# --- what all tokenizers share ---
+
+
+@pytest.mark.parametrize("tokenizer", every_tokenizer(), ids=lambda t: type(t).__name__)
+def test_ids_run_from_zero_and_each_has_its_bytes(tokenizer):
+    assert isinstance(tokenizer, Tokenizer)
+    ids = tokenizer.encode(PROSE)
+    assert ids
+    assert set(ids) <= set(range(tokenizer.vocab_size))
+    assert all(tokenizer.token_bytes(number) for number in range(tokenizer.vocab_size))
+    assert set(tokenizer.specials.values()) <= set(range(tokenizer.vocab_size))
+    assert tokenizer.encode("") == []
+    assert tokenizer.decode([]) == ""
+    assert tokenizer.encode_batch(["the", "", "sea"]) == [
+        tokenizer.encode("the"),
+        [],
+        tokenizer.encode("sea"),
+    ]
+    assert repr(tokenizer.vocab_size) in repr(tokenizer)
+
+
+@pytest.mark.parametrize("tokenizer", every_tokenizer(), ids=lambda t: type(t).__name__)
+@pytest.mark.parametrize("wrong", [-1, 10_000_000, "a", 1.5, None, [1]])
+def test_an_id_that_does_not_exist_is_named_with_its_place(tokenizer, wrong):
+    expected = f"expected ids from 0 to {tokenizer.vocab_size - 1}, got .* at position 2"
+    with pytest.raises(ValueError, match=expected):
+        tokenizer.decode([1, 2, wrong, 3])
+    with pytest.raises(ValueError, match="expected ids from 0"):
+        tokenizer.token_bytes(wrong)
+
+
+@pytest.mark.parametrize("tokenizer", every_tokenizer(), ids=lambda t: type(t).__name__)
+def test_bad_texts_are_refused(tokenizer):
+    with pytest.raises(ValueError, match=r"lone surrogate U\+DC80 at character 3"):
+        tokenizer.encode("abc\udc80d")
+    with pytest.raises(TypeError, match=r"expected a text, a str, got bytes; decode it first"):
+        tokenizer.encode(b"abc")
+    with pytest.raises(ValueError, match='errors must be "replace"'):
+        tokenizer.decode([], errors="surrogateescape")
+
+
+@pytest.mark.parametrize("tokenizer", every_tokenizer(), ids=lambda t: type(t).__name__)
+def test_unknown_special_tokens_are_refused(tokenizer):
+    with pytest.raises(ValueError, match=r"must be among .*got \['<\|nobody\|>'\]"):
+        tokenizer.encode("a", allowed_special=(END, "<|nobody|>"))
+    with pytest.raises(TypeError, match=r"write \('<\|endoftext\|>',\)"):
+        tokenizer.encode("a", allowed_special=END)
+
+
+# --- characters and words ---
+
+
+def test_characters_are_numbered_by_frequency_after_four_special_tokens():
+    """a three times, n twice, b once: 4, 5, 6."""
+    tokenizer = CharacterTokenizer.train("banana")
+    assert tokenizer.specials == {UNKNOWN: 0, PADDING: 1, START: 2, END: 3}
+    assert tokenizer.encode("bandana") == [6, 4, 5, 0, 4, 5, 4]
+    assert tokenizer.decode([2, 6, 4, 5, 0, 3]) == f"{START}ban{UNKNOWN}{END}"
+    assert tokenizer.vocab_size == 7
+
+
+def test_a_small_vocabulary_keeps_the_most_frequent_and_the_first_of_ties():
+    assert CharacterTokenizer.train(["cab", "ba"], vocab_size=6).encode("abc") == [4, 5, 0]
+    assert WordTokenizer.train("b a. b a c", vocab_size=7).encode("a b c .") == [4, 5, 0, 6]
+    with pytest.raises(ValueError, match="vocab_size must be at least 4"):
+        WordTokenizer.train("a", vocab_size=3)
+    with pytest.raises(ValueError, match="one of them twice"):
+        CharacterTokenizer("aa")
+
+
+@calmly
+@given(texts)
+def test_characters_lose_exactly_those_they_do_not_know(text):
+    tokenizer = CharacterTokenizer.train(PROSE)
+    expected = "".join(character if character in PROSE else UNKNOWN for character in text)
+    assert tokenizer.decode(tokenizer.encode(text)) == expected
+    assert (
+        CharacterTokenizer.train(text).decode(CharacterTokenizer.train(text).encode(text)) == text
+    )
+
+
+@calmly
+@given(texts)
+def test_words_lose_white_space_and_what_they_do_not_know(text):
+    tokenizer = WordTokenizer.train(text)
+    once = tokenizer.decode(tokenizer.encode(text))
+    assert "".join(once.split()) == "".join(text.split())
+    assert tokenizer.encode(once) == tokenizer.encode(text)
+    assert WordTokenizer([]).decode(WordTokenizer([]).encode("a b!")) == " ".join([UNKNOWN] * 3)
+
+
+def test_a_text_that_spells_a_special_token_does_not_get_one():
+    tokenizer = CharacterTokenizer.train("".join(FOUR_SPECIALS))
+    assert not set(tokenizer.encode(END)) & set(tokenizer.specials.values())
+    assert tokenizer.encode(END, (END,)) == [3]
+
+
+# --- bytes ---
+
+
+def test_bytes_are_their_own_ids():
+    assert ByteTokenizer().encode("né€") == [110, 195, 169, 226, 130, 172]
+    assert [ByteTokenizer().token_bytes(n) for n in range(256)] == [bytes([n]) for n in range(256)]
+
+
+def test_the_byte_zero_ends_a_text_only_where_that_is_allowed():
+    tokenizer = ByteTokenizer()
+    assert tokenizer.specials == {END: 0}
+    with pytest.raises(ValueError, match="which is the end token, got one at character 2"):
+        tokenizer.encode("no\0")
+    assert tokenizer.encode("\0no\0\0", (END,)) == [0, 110, 111, 0, 0]
+    assert 0 not in tokenizer.encode(END, (END,))
+
+
+@calmly
+@given(texts)
+def test_bytes_come_back_whatever_the_text(text):
+    tokenizer = ByteTokenizer()
+    ids = tokenizer.encode(text, (END,))
+    assert bytes(ids) == text.encode()
+    assert tokenizer.decode(ids) == text
+
+
+def test_bytes_that_are_not_utf8_are_replaced_or_refused():
+    """The second byte of é is missing before the a; 255 never occurs in UTF-8."""
+    tokenizer = ByteTokenizer()
+    assert tokenizer.decode([195, 97, 255]) == "\ufffda\ufffd"
+    assert tokenizer.decode([195, 97, 255], errors="ignore") == "a"
+    with pytest.raises(UnicodeDecodeError):
+        tokenizer.decode([195, 97], errors="strict")
+
+
+# --- splitting ---
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("I'll say", ["I", "'ll", " say"]),
+        ("I'LL", ["I", "'", "LL"]),
+        ("a  b", ["a", " ", " b"]),
+        ("a\n b", ["a", "\n", " b"]),
+        ("a\nb", ["a", "\n", "b"]),
+        ("x=12.5", ["x", "=", "12", ".", "5"]),
+        ("end  ", ["end", "  "]),
+        (".\x1c.", [".\x1c."]),  # a separator to Python's re, and no white space to Unicode
+        ("né Ⅷ", ["né", " Ⅷ"]),
+    ],
+)
+def test_words_of_gpt2(text, words):
+    assert split_words(text) == words
+
+
+@calmly
+@given(st.text("ab 1.'\n\t\x1c\u3000é", max_size=200), st.integers(1, 9))
+def test_blocks_cut_only_where_the_pattern_cuts(text, size):
+    expected = tokenization.regex.findall(GPT2_PATTERN, text)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tokenization, "_BLOCK", size)
+        assert split_words(text) == expected
+        if len(expected) > 3 * size:
+            assert "".join(tokenization._blocks(text)) == text
+
+
+def test_ascii_words_are_those_of_the_pattern():
+    for first in map(chr, range(128)):
+        for second in map(chr, range(128)):
+            text = f"a{first}{second} 's{first}1{second}"
+            assert split_words(text) == tokenization.regex.findall(GPT2_PATTERN, text)
+
+
+def test_without_a_pattern_a_text_is_one_word():
+    assert split_words("a b", None) == ["a b"]
+    assert split_words("", None) == []
+    tokenizer = BytePairTokenizer.train("a b a b a ", 258, pattern=None)
+    assert tokenizer.merges == [(97, 32)]
+    assert tokenizer.encode("a b") == [256, 98]
+
+
+def test_a_pattern_that_loses_text_is_refused():
+    with pytest.raises(ValueError, match=r"whose words hold 2 characters of 3"):
+        split_words("a b", r"\w+")
+    with pytest.raises(ValueError, match="without groups"):
+        split_words("a b", r"(\w)|\W")
+    with pytest.raises(ValueError, match="without groups"):
+        BytePairTokenizer([], pattern=r"(\w)|\W")
+
+
+# --- training ---
+
+
+def test_ties_go_to_the_smallest_pair():
+    """b c and a b occur once each in `abc`; (97, 98) is smaller."""
+    assert learn_merges({"abc": 1}, 9) == [(97, 98), (256, 99)]
+
+
+def test_overlapping_pairs_all_count_and_merge_from_the_left():
+    """In `aaa` (a, a) counts twice, as often as (b, c) in `bc bc`: a tie, which it wins."""
+    assert learn_merges({"bc": 2, "aaa": 1}, 1) == [(97, 97)]
+    assert learn_merges({"bc": 3, "aaa": 1}, 1) == [(98, 99)]
+    assert BytePairTokenizer([(97, 97)]).encode("aaaaa") == [256, 256, 97]
+
+
+@calmly
+@given(
+    st.lists(st.text("aab", min_size=1, max_size=9) | st.text(min_size=1, max_size=5), max_size=12),
+    st.integers(0, 25),
+)
+def test_merges_are_those_of_the_oracle(words, n_merges):
+    counts = {word: words.count(word) for word in words}
+    assert learn_merges(counts, n_merges) == oracle_train(words, n_merges)
+
+
+@calmly
+@given(st.dictionaries(st.text("abc", min_size=1, max_size=12), st.integers(1, 9), min_size=1))
+def test_counts_and_index_are_right_after_every_merge(word_counts):
+    """Counted afresh: what the index says of each pair, and that it knows each word with it."""
+    index, new = PairIndex(word_counts), 256
+    while pair := index.most_frequent():
+        index.merge(pair, chr(new))
+        new += 1
+        fresh, where = {}, {}
+        for number, word in enumerate(index.words):
+            for one in tokenization.pairs_of(word):
+                fresh[one] = fresh.get(one, 0) + index.counts[number]
+                where.setdefault(one, set()).add(number)
+        assert {one: count for one, count in index.pair_counts.items() if count} == fresh
+        assert all(numbers <= set(index.where[one]) for one, numbers in where.items())
+    assert all(len(word) == 1 for word in index.words)
+
+
+def test_a_text_and_its_parts_in_any_iterable_give_the_same_merges():
+    parts = [PROSE[: PROSE.index(" gath")], PROSE[PROSE.index(" gath") :]]
+    one = BytePairTokenizer.train("".join(parts), 340)
+    assert BytePairTokenizer.train(parts, 340).merges == one.merges
+    assert BytePairTokenizer.train((part for part in parts), 340).merges == one.merges
+
+
+def test_special_tokens_are_numbered_behind_the_merges(trained):
+    assert trained.vocab_size == 340
+    assert trained.specials == {END: 338, "<|pad|>": 339}
+    assert len(trained.merges) == 340 - 256 - 2
+
+
+def test_a_text_without_enough_pairs_stops_early_and_says_so():
+    with pytest.warns(UserWarning, match="vocab_size is 259, not 500: after 2 merges"):
+        tokenizer = BytePairTokenizer.train("abc", 500)
+    assert tokenizer.specials == {END: 258}
+    with pytest.warns(UserWarning, match="after 0 merges"):
+        assert BytePairTokenizer.train("", 300).encode("a") == [97]
+
+
+@pytest.mark.parametrize("vocab_size", [256, 0, -1, 0x110001])
+def test_a_vocabulary_must_hold_bytes_and_special_tokens(vocab_size):
+    with pytest.raises(ValueError, match=r"vocab_size must be from 257 .* to 1114112"):
+        BytePairTokenizer.train("abc", vocab_size)
+
+
+def test_the_smallest_vocabulary_warns_of_nothing():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert BytePairTokenizer.train("abc", 257).merges == []
+        assert BytePairTokenizer.train("abc", 256, specials=()).vocab_size == 256
+
+
+def test_bad_training_texts_are_refused():
+    with pytest.raises(ValueError, match="lone surrogate"):
+        BytePairTokenizer.train(["good", "b\ud800d"], 300)
+    with pytest.raises(TypeError, match="got int"):
+        BytePairTokenizer.train(b"bytes", 300)
+    with pytest.raises(TypeError, match="specials must be a collection"):
+        BytePairTokenizer.train("a", 300, specials=END)
+    with pytest.raises(ValueError, match="different names that are not empty"):
+        BytePairTokenizer.train("a", 300, specials=("x", "x"))
+    with pytest.raises(ValueError, match="different names that are not empty"):
+        BytePairTokenizer.train("a", 300, specials=("",))
+
+
+def test_progress_is_shown_beside_standard_output(capsys):
+    assert BytePairTokenizer.train(PROSE, 270, progress=True).vocab_size == 270
+    assert capsys.readouterr().out == ""
+
+
+def test_memory_grows_with_words_and_not_with_text():
+    """2 MB of text with 1,000 different words: far less than the text is ever held."""
+    lines = (" ".join(f"word{(k * j) % 1_000}" for j in range(200)) for k in range(1_400))
+    count_words(["warm up"])
+    tracemalloc.start()
+    counts = count_words(lines)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert sum(len(word) * count for word, count in counts.items()) > 2e6
+    assert peak < 5e5
+
+
+# --- encoding ---
+
+
+def test_merges_apply_by_rank_and_not_by_longest_match():
+    """With `bc` before `ab`, `abc` is `a bc`; with `abcd` unreachable from there, it stays so."""
+    tokenizer = BytePairTokenizer([(98, 99), (97, 98), (257, 99)])
+    assert tokenizer.encode("abc") == [97, 256]
+    assert tokenizer.encode("abcab") == [97, 256, 257]
+
+
+@calmly
+@given(texts, st.sampled_from([(), (END,), (END, "<|pad|>")]))
+def test_any_text_comes_back(trained, text, allowed):
+    ids = trained.encode(text, allowed)
+    assert trained.decode(ids) == text
+    assert all(0 <= number < trained.vocab_size for number in ids)
+    assert b"".join(map(trained.token_bytes, ids)) == text.encode()
+
+
+@calmly
+@given(st.lists(texts, max_size=8))
+def test_the_cache_changes_nothing(trained, many):
+    small = [
+        BytePairTokenizer(trained.merges, trained.specials, cache_size=size) for size in (0, 1, 3)
+    ]
+    for text in [*many, *many]:
+        fresh = BytePairTokenizer(trained.merges, trained.specials)
+        expected = fresh.encode(text)
+        assert trained.encode(text) == expected
+        for tokenizer in small:
+            assert tokenizer.encode(text) == expected
+            assert len(tokenizer._cache) <= tokenizer._cache.size
+
+
+def test_the_cache_is_bounded_in_words_and_in_their_length(trained):
+    tokenizer = BytePairTokenizer(trained.merges, cache_size=10)
+    tokenizer.encode(" ".join(map(str, range(1_000))))
+    assert 0 < len(tokenizer._cache) <= 10
+    tokenizer.encode("x" * 1_000)
+    assert max(map(len, tokenizer._cache)) < 100
+
+
+def test_what_a_caller_does_to_ids_does_not_reach_the_cache(trained):
+    before = trained.encode("theory")
+    trained.encode("theory").append(0)
+    assert trained.encode("theory") == before
+
+
+def test_a_tokenizer_survives_pickling(trained):
+    copy = pickle.loads(pickle.dumps(trained))
+    assert copy.encode(PROSE + " new words") == trained.encode(PROSE + " new words")
+
+
+def test_a_long_word_costs_no_more_than_its_length(trained):
+    """100,000 letters without a space would take minutes if each merge read the word again."""
+    word = "".join(chr(97 + (k * k * 7 + k // 3) % 26) for k in range(100_000))
+    assert trained.decode(trained.encode(word)) == word
+
+
+# --- special tokens ---
+
+
+def test_special_tokens_only_where_allowed(trained):
+    text = f"a{END}<|pad|>"
+    assert trained.encode(text, (END,))[:2] == [97, 338]
+    assert trained.encode(text, trained.specials) == [97, 338, 339]
+    assert not {338, 339} & set(trained.encode(text))
+    assert trained.decode([97, 338, 339]) == text
+
+
+def test_of_overlapping_special_tokens_the_first_then_the_longest_wins():
+    tokenizer = BytePairTokenizer([], ("<a", "<a>", "a><b>", "<b>"))
+    names = {number: name for name, number in tokenizer.specials.items()}
+
+    def found(text, allowed):
+        return [names.get(number, chr(number)) for number in tokenizer.encode(text, allowed)]
+
+    assert found("<a>", tokenizer.specials) == ["<a>"]
+    assert found("<a><b>", tokenizer.specials) == ["<a>", "<b>"]
+    assert found("<a>", ("<a",)) == ["<a", ">"]
+    assert found("xa><b>", tokenizer.specials) == ["x", "a><b>"]
+
+
+def test_a_special_token_may_hold_what_a_regular_expression_would_read():
+    tokenizer = BytePairTokenizer([], ("a.c", "[x]+", "a b\n"))
+    assert tokenizer.encode("abca.c[x]+a b\n", tokenizer.specials)[3:] == [256, 257, 258]
+
+
+def test_words_do_not_reach_across_a_special_token():
+    tokenizer = BytePairTokenizer([(97, 97)], ("|",))
+    assert tokenizer.encode("a|a|aa", ("|",)) == [97, 257, 97, 257, 256]
+
+
+# --- offsets and parts ---
+
+
+@calmly
+@given(texts)
+def test_offsets_name_the_characters_that_a_token_has_bytes_of(trained, text):
+    owner = [place for place, character in enumerate(text) for _ in character.encode()]
+    begin, expected = 0, []
+    for number in trained.encode(text):
+        end = begin + len(trained.token_bytes(number))
+        expected.append((owner[begin], owner[end - 1] + 1))
+        begin = end
+    assert trained.offsets(text) == expected
+
+
+def test_the_parts_of_a_token_spell_it(trained):
+    for number in range(trained.vocab_size):
+        parts = trained.parts(number)
+        assert (parts is None) == (number < 256 or number in trained.specials.values())
+        if parts:
+            joined = b"".join(map(trained.token_bytes, parts))
+            assert joined == trained.token_bytes(number)
+    with pytest.raises(ValueError, match="expected ids from 0 to 339"):
+        trained.parts(340)
+
+
+# --- files ---
+
+SAVERS = ["own", "gpt2", "hugging face"]
+
+
+def write(tokenizer, kind, folder):
+    """Save in a format; the file that holds the merges."""
+    if kind == "own":
+        tokenizer.save(folder / "own.json")
+        return folder / "own.json"
+    if kind == "gpt2":
+        tokenizer.save_gpt2(folder)
+        return folder / "merges.txt"
+    tokenizer.save_hugging_face(folder / "tokenizer.json")
+    return folder / "tokenizer.json"
+
+
+def read(kind, folder):
+    if kind == "own":
+        return BytePairTokenizer.load(folder / "own.json")
+    if kind == "gpt2":
+        return BytePairTokenizer.load_gpt2(folder, (END, "<|pad|>"))
+    return BytePairTokenizer.load_hugging_face(folder / "tokenizer.json")
+
+
+def gpt2_numbered(tokenizer):
+    """The same merges with the special tokens first and the bytes in the order of GPT-2."""
+    bytes_ids = {byte: number for number, byte in enumerate(bytes_to_unicode(), start=2)}
+    ids = [bytes_ids[byte] for byte in range(256)]
+    ids += range(258, 258 + len(tokenizer.merges))
+    return BytePairTokenizer(tokenizer.merges, {END: 0, "<|pad|>": 1}, ids=ids)
+
+
+@pytest.mark.parametrize("kind", SAVERS)
+@pytest.mark.parametrize("numbered", [lambda t: t, gpt2_numbered])
+def test_a_file_gives_the_same_tokenizer_back(tmp_path, trained, kind, numbered):
+    tokenizer = numbered(trained)
+    write(tokenizer, kind, tmp_path)
+    again = read(kind, tmp_path)
+    assert again.merges == tokenizer.merges
+    assert again.specials == tokenizer.specials
+    assert again.pattern == tokenizer.pattern
+    assert again.encode(PROSE, again.specials) == tokenizer.encode(PROSE, again.specials)
+    everything = range(tokenizer.vocab_size)
+    assert list(map(again.token_bytes, everything)) == list(map(tokenizer.token_bytes, everything))
+
+
+@pytest.mark.parametrize("kind", ["own", "hugging face"])
+@pytest.mark.parametrize("options", [{"pattern": None}, {"add_prefix_space": True}])
+def test_options_come_back_too(tmp_path, trained, kind, options):
+    tokenizer = BytePairTokenizer(trained.merges, trained.specials, **options)
+    write(tokenizer, kind, tmp_path)
+    again = read(kind, tmp_path)
+    assert (again.pattern, again.add_prefix_space) == (
+        tokenizer.pattern,
+        tokenizer.add_prefix_space,
+    )
+    with pytest.raises(ValueError, match="these files hold no pattern"):
+        tokenizer.save_gpt2(tmp_path)
+
+
+def test_a_prefix_space_comes_once_and_where_there_is_text(trained):
+    tokenizer = BytePairTokenizer(trained.merges, trained.specials, add_prefix_space=True)
+    assert tokenizer.decode(tokenizer.encode("the")) == " the"
+    assert tokenizer.decode(tokenizer.encode(" the")) == " the"
+    assert tokenizer.decode(tokenizer.encode(f"{END}the", (END,))) == f"{END} the"
+    assert tokenizer.encode("") == []
+
+
+def test_a_strangers_pattern_must_be_named(tmp_path, trained):
+    pattern = r"\w+|\W+"
+    BytePairTokenizer(trained.merges, pattern=pattern).save(tmp_path / "own.json")
+    with pytest.raises(ValueError, match="expected GPT-2's pattern or the one named"):
+        BytePairTokenizer.load(tmp_path / "own.json")
+    again = BytePairTokenizer.load(tmp_path / "own.json", pattern=pattern)
+    assert again.pattern == pattern
+    with pytest.raises(ValueError, match="expected GPT-2's pattern or none"):
+        again.save_hugging_face(tmp_path / "tokenizer.json")
+
+
+def test_bytes_to_unicode_is_gpt2s():
+    """Radford et al.: ! is the first, the space Ġ and the newline Ċ."""
+    alphabet = bytes_to_unicode()
+    assert list(alphabet)[:3] == [33, 34, 35]
+    assert list(alphabet)[188:191] == [0, 1, 2]
+    assert (alphabet[32], alphabet[10], alphabet[0], alphabet[173]) == ("Ġ", "Ċ", "Ā", "Ń")
+    assert len(set(alphabet.values())) == 256
+
+
+@pytest.mark.parametrize("kind", SAVERS)
+def test_a_failed_save_leaves_the_old_file_and_no_other(tmp_path, trained, kind, monkeypatch):
+    path = write(BytePairTokenizer([(97, 98)], trained.specials.keys()), kind, tmp_path)
+    before = {p.name: p.read_bytes() for p in tmp_path.iterdir()}
+
+    def full(*_):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="disk full"):
+        write(trained, kind, tmp_path)
+    assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == before
+    assert path.name in before
+
+
+@pytest.mark.parametrize("kind", SAVERS)
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.9, 0.999])
+def test_a_truncated_file_loads_nothing(tmp_path, trained, kind, share):
+    path = write(trained, kind, tmp_path)
+    content = path.read_bytes()
+    path.write_bytes(content[: int(len(content.rstrip()) * share)])
+    with pytest.raises(ValueError, match=r"cut off|expected"):
+        read(kind, tmp_path)
+
+
+def swapped(path, kind, first):
+    """Exchange two merges that do not need each other."""
+    if kind == "gpt2":
+        lines = path.read_text(encoding="utf-8").split("\n")
+        lines[first + 1], lines[first + 2] = lines[first + 2], lines[first + 1]
+        path.write_text("\n".join(lines), encoding="utf-8")
+        return
+    content = json.loads(path.read_text(encoding="utf-8"))
+    merges = content["merges"] if kind == "own" else content["model"]["merges"]
+    merges[first], merges[first + 1] = merges[first + 1], merges[first]
+    path.write_text(json.dumps(content), encoding="utf-8")
+
+
+@pytest.mark.parametrize("kind", SAVERS)
+def test_a_reordered_file_loads_nothing(tmp_path, trained, kind):
+    for first in range(0, 20, 5):
+        path = write(trained, kind, tmp_path)
+        swapped(path, kind, first)
+        with pytest.raises(ValueError, match=r"expected .*(ascend|before it)"):
+            read(kind, tmp_path)
+
+
+@pytest.mark.parametrize("kind", SAVERS)
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"hello", b"[1, 2]", b"null", b"{}", b"\xff\xfe", b"\x80\x04K\x01.", b"[" * 100_000],
+)
+def test_what_is_no_such_file_is_refused_by_name(tmp_path, trained, kind, content):
+    path = write(trained, kind, tmp_path)
+    path = path.with_name("vocab.json") if kind == "gpt2" else path
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match="expected") as caught:
+        read(kind, tmp_path)
+    assert str(tmp_path) in str(caught.value)
+
+
+def test_a_file_too_large_for_a_tokenizer_is_not_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(tokenization, "_LARGEST_FILE", 10)
+    (tmp_path / "own.json").write_text("[1, 2, 3, 4, 5]")
+    with pytest.raises(ValueError, match="expected at most 10 bytes"):
+        BytePairTokenizer.load(tmp_path / "own.json")
+
+
+def edited(path, *keys, value):
+    content = json.loads(path.read_text(encoding="utf-8"))
+    inner = content
+    for key in keys[:-1]:
+        inner = inner[key]
+    inner[keys[-1]] = value
+    path.write_text(json.dumps(content), encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("keys", "value"),
+    [
+        (["format"], "another"),
+        (["merges"], {"a": 1}),
+        (["merges", 0], [97, 98]),
+        (["merges", 0], [97, -1, 256]),
+        (["merges", 0], [97, 256, 256]),
+        (["merges", 0], [97, True, 256]),
+        (["merges", 0], [97, 98.0, 256]),
+        (["merges", 1], [98, 97, 256]),
+        (["merges", 1], ["a", "b", 257]),
+        (["bytes"], list(range(255))),
+        (["bytes", 0], 1),
+        (["bytes", 0], "0"),
+        (["specials"], {END: 256}),
+        (["specials"], {END: 10**9}),
+        (["specials"], {END: -1}),
+        (["specials"], {"": 338}),
+        (["specials"], [END]),
+        (["pattern"], "(a+)+$"),
+        (["pattern"], 7),
+        (["add_prefix_space"], "no"),
+    ],
+)
+def test_wrong_entries_of_our_file_are_refused(tmp_path, trained, keys, value):
+    path = write(trained, "own", tmp_path)
+    edited(path, *keys, value=value)
+    with pytest.raises(ValueError, match=r"own\.json: .*expected|own\.json: specials must"):
+        read("own", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("keys", "value"),
+    [
+        (["model", "type"], "WordPiece"),
+        (["pre_tokenizer", "type"], "Whitespace"),
+        (["pre_tokenizer"], None),
+        (["normalizer"], {"type": "NFKC"}),
+        (["model", "dropout"], 0.1),
+        (["model", "byte_fallback"], True),
+        (["model", "ignore_merges"], True),
+        (["model", "end_of_word_suffix"], "</w>"),
+        (["model", "continuing_subword_prefix"], "##"),
+        (["added_tokens", 0, "lstrip"], True),
+        (["added_tokens", 0, "single_word"], True),
+        (["added_tokens", 0, "special"], False),
+        (["added_tokens", 0], "<|pad|>"),
+        (["added_tokens", 0, "content"], "Ġt"),
+        (["added_tokens", 0, "id"], 3),
+        (["pre_tokenizer", "add_prefix_space"], "yes"),
+        (["pre_tokenizer", "use_regex"], 1),
+        (["model", "merges", 0], "a b c"),
+        (["model", "merges", 0], ["a", 1]),
+        (["model", "merges", 0], 7),
+        (["model", "vocab", "a"], 10**6),
+        (["model", "vocab", "more"], 340),
+        (["model", "vocab"], []),
+        (["post_processor"], {"type": "TemplateProcessing"}),
+    ],
+)
+def test_a_tokenizer_json_that_asks_for_something_else_is_refused(tmp_path, trained, keys, value):
+    path = write(trained, "hugging face", tmp_path)
+    edited(path, *keys, value=value)
+    with pytest.raises(ValueError, match=r"tokenizer\.json: .*expected"):
+        read("hugging face", tmp_path)
+
+
+def test_gpt2_files_must_agree(tmp_path, trained):
+    trained.save_gpt2(tmp_path)
+    with pytest.raises(ValueError, match=r"got 1 others, such as '<\|pad\|>'"):
+        BytePairTokenizer.load_gpt2(tmp_path)
+    with pytest.raises(ValueError, match=r"in vocab\.json"):
+        BytePairTokenizer.load_gpt2(tmp_path, (END, "<|pad|>", "<|nobody|>"))
+    edited(tmp_path / "vocab.json", "a", value=5)
+    with pytest.raises(ValueError, match="each once"):
+        BytePairTokenizer.load_gpt2(tmp_path, (END, "<|pad|>"))
+
+
+def test_gpt2_files_with_windows_line_ends_or_no_first_line_are_read(tmp_path, trained):
+    path = write(trained, "gpt2", tmp_path)
+    content = path.read_text(encoding="utf-8")
+    path.write_bytes(content.replace("\n", "\r\n").encode())
+    assert read("gpt2", tmp_path).merges == trained.merges
+    path.write_bytes(content.split("\n", 1)[1].encode())
+    assert read("gpt2", tmp_path).merges == trained.merges
+
+
+def test_a_special_token_spelled_like_a_token_cannot_be_written_there(tmp_path):
+    with pytest.raises(ValueError, match="named like no token"):
+        BytePairTokenizer([], ("a",)).save_gpt2(tmp_path)
+    BytePairTokenizer([], ("a",)).save(tmp_path / "own.json")
+    assert BytePairTokenizer.load(tmp_path / "own.json").encode("aa", ("a",)) == [256, 256]
+
+
+def test_a_missing_file_is_missing(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        BytePairTokenizer.load(Path(tmp_path, "none.json"))
+
+
+def test_merges_that_make_a_token_again_are_refused():
+    """`ab c` and `a bc`: byte-pair encoding learns each token once."""
+    with pytest.raises(ValueError, match=r"merge 3 to make a new token, got b'abc' again"):
+        BytePairTokenizer([(97, 98), (256, 99), (98, 99), (97, 258)])
