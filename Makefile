@@ -78,8 +78,8 @@ check-site: book  ## open every built page in Chromium and check it
 	@echo "== Site"
 	@$(BIN)/pytest -m site tests/test_site.py
 
-reproduce: $(READY)  ## run the recorded figures again and compare
-	@echo "== Recorded figures"
+reproduce: $(READY)  ## run every chapter twice and compare all outputs
+	@echo "== Every chapter twice, in fresh kernels"
 	@$(BIN)/python tests/reproduce.py
 
 clean:  ## remove the environment and everything built

@@ -22,7 +22,7 @@ def logsumexp(logits: Tensor, dim: int = -1, *, keepdim: bool = False) -> Tensor
     at most 0 and one of them is 0, so the sum lies between 1 and V and cannot overflow.
 
     >>> logsumexp(torch.tensor([1000.0, 1000.0]))
-    tensor(1000.6931)
+    tensor(1000.6932)
 
     Args:
         logits: (…, V); real numbers, -inf allowed.
