@@ -36,7 +36,7 @@ def use_style() -> None:
     mpl.rcParams.update(
         ink
         | {
-            "figure.figsize": (6.4, 3.8),
+            "figure.figsize": (5.8, 3.5),
             "figure.facecolor": "none",
             "axes.facecolor": "none",
             "savefig.facecolor": "none",
