@@ -20,8 +20,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
 
-from . import runtime
 from .likelihood import negative_log_likelihood
+from .progress import progress as progress_bar
 
 Batch = tuple[Tensor, Tensor] | tuple[Tensor, Tensor, Tensor]
 
@@ -123,7 +123,8 @@ def fit(
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     rule = optimiser(parameters, lr=learning_rate, weight_decay=weight_decay)
     history, best, supply = History(), None, _endless(data)
-    for step in runtime.progress(range(steps + 1), "training") if progress else range(steps + 1):
+    counted = range(steps + 1)  # 0: before the first step
+    for step in progress_bar(counted, "training") if progress else counted:
         if step:
             history.losses.append(_training_step(model, next(supply), rule, step=step, clip=clip))
         if validation is not None and (step % every == 0 or step == steps):
