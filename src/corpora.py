@@ -66,7 +66,7 @@ class Corpus:
         return sum(document.n_bytes for document in self.documents)
 
     def to_bytes(self) -> bytes:
-        """All texts in one stream of bytes, with the end token 0 before, between and after them.
+        r"""All texts in one stream of bytes, with the end token 0 before, between and after them.
 
         The byte 0 occurs in no text, so that 256 ids are enough for bytes and end token together.
 

@@ -32,6 +32,7 @@ SECTIONS = ["Experiment", "What this does not show", "Summary", "Exercises", "Fu
 LEVELS = ["★", "★★", "★★★"]
 SUMMARY_ITEMS = 3
 LEAST_EXERCISES = 5
+WIDEST_CODE = 80  # what the built page shows without scrolling
 
 
 def at(page, line, message):
@@ -77,6 +78,14 @@ def has_cells_that_parse(page):
             yield at(page, line, f"the cell does not parse: {error.msg}")
 
 
+def keeps_its_code_in_the_column(page):
+    for cell in page.cells:
+        for number, code in enumerate(cell.source.splitlines()):
+            if len(code) > WIDEST_CODE:
+                message = f"expected at most {WIDEST_CODE} characters of code, got {len(code)}"
+                yield at(page, cell.line + number, message)
+
+
 def uses_known_tags_only(page):
     """Among the unknown ones are nbval-skip and skip-execution, which would hide a cell."""
     for cell in page.cells:
@@ -97,6 +106,7 @@ NOTEBOOK_RULES = [
     names_the_language_of_its_cells,
     has_its_cells_at_the_top_level,
     has_cells_that_parse,
+    keeps_its_code_in_the_column,
     uses_known_tags_only,
     uses_no_nbval_comments,
 ]

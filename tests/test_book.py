@@ -6,6 +6,7 @@ book.  What a single chapter must have is in recipe.py.
 
 import ast
 import difflib
+import doctest
 import importlib
 import importlib.metadata
 import importlib.util
@@ -18,6 +19,7 @@ from pathlib import PurePosixPath
 
 import jupytext
 import pytest
+import torch
 import yaml
 from chapters import ROOT, Page, chapters, pages, read
 from jupytext.config import load_jupytext_configuration_file
@@ -344,6 +346,16 @@ def test_an_undocumented_name_is_found():
 def test_a_module_explains_its_public_names(name):
     found = list(undocumented_names(name, text_of(name)))
     assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_the_examples_in_the_docstrings_of_a_module_hold(name):
+    module = importlib.import_module(name.removesuffix(".py").replace("/", "."))
+    assert doctest.testmod(module, extraglobs={"torch": torch}).failed == 0
+
+
+def test_some_docstring_holds_an_example():
+    assert any(">>> " in text_of(name) for name in MODULES)
 
 
 # ---- requirements ----------------------------------------------------------------------------

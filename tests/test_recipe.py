@@ -122,6 +122,9 @@ DEFECTS = {
     "has_cells_that_parse": [
         ("one = 1", "one = = 1", "one = = 1", "does not parse"),
     ],
+    "keeps_its_code_in_the_column": [
+        ("one = 1", f"one = 1{' + 0' * 20}", "one = 1 + 0", "got 87"),
+    ],
     "uses_known_tags_only": [
         ("[raises-exception]", "[nbval-skip]", "", "'nbval-skip'"),
         ("[raises-exception]", "[skip-execution]", "", "'skip-execution'"),
