@@ -65,9 +65,7 @@ def write_arpa(model, vocabulary, path):
     A back-off weight in ARPA's sense is what an interpolated model leaves to shorter contexts.
     """
     size, words = model.vocabulary_size, [*vocabulary, "<unk>"]
-    heads = tokens = model.tables[0].keys[
-        :-1
-    ]  # of an n-gram: its front, its last word
+    heads = tokens = model.tables[0].keys[:-1]  # of an n-gram: its front, its last word
     names, grams, probs = words, tokens[:, None], None
     counts, sections = ["\\data\\"], []
     for k, table in enumerate(model.tables):

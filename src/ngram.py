@@ -266,7 +266,7 @@ def _table(grams: Grams, mass: np.ndarray, left: np.ndarray) -> Table:
 
 @dataclass(frozen=True, eq=False)
 class NgramModel:
-    """A model of the next token made of counts; build one with `NgramModel.fit`.
+    """A model of the next token made of counts; `NgramModel.fit` builds one.
 
     Every estimator sums to one over the vocabulary, after every context. A context that was never
     seen gives the uniform distribution under maximum likelihood and add-k (the limit of k to 0, and
@@ -329,9 +329,29 @@ class NgramModel:
                 "interpolated".
             TypeError: the ids are not integers.
         """
-        _check_estimator(estimator, k, held_out)
         levels = count_ngrams(ids, order=order, vocabulary_size=vocabulary_size, end=end)
-        parameters = ()
+        return cls.from_counts(levels, estimator=estimator, end=end, k=k, held_out=held_out)
+
+    @classmethod
+    def from_counts(
+        cls,
+        levels: Sequence[Grams],
+        *,
+        estimator: str = "kneser-ney",
+        end: int | None = None,
+        k: float = 1.0,
+        held_out: Sequence[int] | None = None,
+    ) -> NgramModel:
+        """Smooth counts that are there already: `levels[:n]` makes the model of order n.
+
+        Args:
+            levels: from `count_ngrams`, with the same `end`; the shortest first.
+            estimator, end, k, held_out: as for `fit`.
+        Raises:
+            ValueError: as for `fit`.
+        """
+        _check_estimator(estimator, k, held_out)
+        vocabulary_size, parameters = len(levels[0].keys), ()
         if estimator in ("maximum-likelihood", "add-k"):
             added = k if estimator == "add-k" else 0.0
             tables = [add_k(grams, added, vocabulary_size) for grams in levels]
@@ -344,7 +364,7 @@ class NgramModel:
             parameters = [estimated_discount(grams.counts) for grams in levels]
             tables = [discounted(*pair) for pair in zip(levels, parameters, strict=True)]
         parameters = tuple(float(parameter) for parameter in parameters)
-        return cls(order, vocabulary_size, estimator, end, tuple(tables), parameters)
+        return cls(len(levels), vocabulary_size, estimator, end, tuple(tables), parameters)
 
     def log_probs(self, context: Sequence[int]) -> np.ndarray:
         """The log-probabilities, (V,), of the token after a context of (t,) ids; nats.

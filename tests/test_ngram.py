@@ -341,6 +341,14 @@ def test_the_marginal_constraint_holds_exactly_with_continuation_counts():
         assert np.allclose(averaged / totals.sum(), raw, atol=1e-12) == holds
 
 
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+def test_the_first_levels_of_a_long_count_make_the_model_of_lower_order(estimator):
+    ids, new = random_stream(83, 5, end=0), random_stream(29, 5, seed=1)
+    levels = count_ngrams(ids, order=4, vocabulary_size=5, end=0)
+    model = NgramModel.from_counts(levels[:2], estimator=estimator, end=0, held_out=ids)
+    assert np.array_equal(model.score(new), fit(ids, 2, 5, estimator, end=0).score(new))
+
+
 # ---- documents -------------------------------------------------------------------------------
 
 
