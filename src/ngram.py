@@ -204,7 +204,7 @@ def continuation_counts(grams: Grams, longer: Grams, *, end: int | None = None) 
         grams: the n-grams of one length.
         longer: those one token longer.
         end: the end token. What begins with it has nothing before it, and keeps its count.
-    Source: Kneser and Ney 1995, equation 12; for the end token Heafield et al. 2013, section 3.1.
+    Source: Kneser and Ney 1995; for the end token Heafield et al. 2013.
     """
     counts = np.bincount(longer.suffix, longer.counts > 0, minlength=len(grams.keys))
     if end is None or grams.n_contexts == 1:  # a single token continues, the end token too
@@ -228,7 +228,7 @@ def em_weights(
         steps: at most so many.
         tolerance: stop when a step gains less, in nats per token.
     Returns:
-        The weights, (K,), below 1; and the loss, nats per token, before each step and at the end.
+        The weights, (K,), below 1; and the loss, in nats per token, before each step.
     Source: Jelinek and Mercer 1980; Dempster, Laird and Rubin 1977.
     """
     weights, losses = np.full(len(probs), 0.5), []
