@@ -142,7 +142,9 @@ def table(rounds, facts):
     ]
     for (name, target), ratios in zip(TARGETS.items(), zip(*rounds, strict=True), strict=True):
         low, middle, high = statistics.quantiles(ratios, n=4, method="inclusive")
-        lines.append(f"| {name} | {middle:,.3g} | {low:,.3g} – {high:,.3g} | {target:,} |")
+        digits = ".2f" if middle < 10 else ",.0f"
+        low, middle, high = (format(ratio, digits) for ratio in (low, middle, high))
+        lines.append(f"| {name} | {middle} | {low} – {high} | {target:,} |")
     return "\n".join([*lines, "", *(f"- {fact}" for fact in facts), ""])
 
 
