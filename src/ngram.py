@@ -374,13 +374,14 @@ class NgramModel:
         Raises:
             ValueError, TypeError: an id is no id of the vocabulary.
         """
-        recent = [int(token) for token in context][max(0, len(context) - self.order + 1) :]
-        if not recent:  # the empty context, and no longer one
+        if len(context):
+            context = _checked_ids(context, self.vocabulary_size)
+        recent = context[max(0, len(context) - self.order + 1) :]
+        if not len(recent):  # the empty context, and no longer one
             contexts = [np.zeros(1, int), *[np.full(1, _UNSEEN)] * (self.order - 1)]
-            return _log(self._distributions(contexts, np.zeros(1, int))[0])
-        ids = _checked_ids(recent, self.vocabulary_size)
-        contexts = [context[-1:] for context, _ in self._walk(ids)]
-        return _log(self._distributions(contexts, self._reach(ids)[-1:])[0])
+        else:
+            contexts = [context[-1:] for context, _ in self._walk(recent)]
+        return _log(self._distributions(contexts, np.array([len(recent)]))[0])
 
     def score(self, ids: Sequence[int]) -> np.ndarray:
         """The surprise of each token after the first, (…, T - 1); nats, inf at probability 0.
@@ -392,7 +393,7 @@ class NgramModel:
         """
         ids = _checked_ids(ids, self.vocabulary_size)
         probs = np.full((*ids.shape[:-1], ids.shape[-1] - 1), 1 / self.vocabulary_size)
-        reach = self._reach(ids)[..., :-1]
+        reach = np.arange(1, ids.shape[-1])  # tokens of context
         for k, (table, walked) in enumerate(zip(self.tables, self._walk(ids), strict=True)):
             context, event = walked[0][..., :-1], walked[1][..., 1:]
             probs = self._mixed(table.mass[event], table.left[context], probs, reach >= k)
@@ -414,7 +415,8 @@ class NgramModel:
 
         checked = _checked_ids(ids, self.vocabulary_size)
         contexts = [context.reshape(-1) for context, _ in self._walk(checked)]
-        probs = self._distributions(contexts, self._reach(checked).reshape(-1))  # (B T, V)
+        reach = np.broadcast_to(np.arange(1, ids.shape[-1] + 1), ids.shape).reshape(-1)
+        probs = self._distributions(contexts, reach)  # (B T, V)
         logits = torch.from_numpy(_log(probs).reshape(*checked.shape, self.vocabulary_size))
         return logits.to(ids.device, torch.float32 if ids.device.type == "mps" else torch.float64)
 
@@ -432,13 +434,6 @@ class NgramModel:
                 if self.end is not None:
                     filler = _find(table.keys, filler * self.vocabulary_size + self.end)
             yield context, event
-
-    def _reach(self, ids: np.ndarray) -> np.ndarray:
-        """How many tokens of context each position leaves, (…, T); after an end token, enough."""
-        reach = np.broadcast_to(np.arange(1, ids.shape[-1] + 1), ids.shape)
-        if self.end is None:
-            return reach
-        return np.where(np.logical_or.accumulate(ids == self.end, axis=-1), self.order, reach)
 
     def _mixed(self, mass, left, shorter, reached):
         """mass + left q; where there is no such context, what the shorter one said."""

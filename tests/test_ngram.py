@@ -120,7 +120,7 @@ class Slow:
         return counts[1] / (counts[1] + 2 * counts[2]) if counts[1] and counts[2] else 0.5
 
 
-@pytest.mark.parametrize("end", [None, 0])
+@pytest.mark.parametrize("end", [None, 0, 3])
 @pytest.mark.parametrize("order", [1, 2, 3, 4])
 @pytest.mark.parametrize("estimator", ESTIMATORS)
 def test_each_estimator_agrees_with_a_loop_written_from_its_formula(estimator, order, end):
@@ -453,6 +453,8 @@ def test_bad_input_is_named(changed, message):
 def test_ids_must_be_integers():
     with pytest.raises(TypeError, match="integer token ids, got float64"):
         fit([0.0, 1.0], 2, 4, "kneser-ney")
+    with pytest.raises(TypeError, match="integer token ids, got float64"):
+        fit(ABAC, 2, 4, "kneser-ney").log_probs([1.0])
 
 
 @pytest.mark.parametrize("method", ["log_probs", "score", "__call__"])
