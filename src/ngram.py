@@ -103,22 +103,33 @@ def count_ngrams(
     levels = [Grams(tokens, none, counts, none, tokens, 1)]
     event, filler = ids, end  # the n-gram that ends at each position; the one of end tokens only
     for _ in range(order - 1):
-        context, suffix = _before(_restarted(event, ids, end, filler)), event
-        here = context != _UNSEEN
-        keys = context[here] * vocabulary_size + ids[here]
-        if end is not None:  # a context, whether or not it was ever predicted
-            keys = np.append(keys, filler * vocabulary_size + end)
-        keys, numbers, counts = np.unique(keys, return_inverse=True, return_counts=True)
-        event = np.full(len(ids), _UNSEEN)
-        event[here] = numbers[: here.sum()]
-        suffixes = np.empty(len(keys), dtype=np.int64)
-        suffixes[event[here]] = suffix[here]
-        if end is not None:
-            suffixes[numbers[-1]], filler = filler, numbers[-1]
-            counts[filler] -= 1
-        shorter, heads = levels[-1], keys // vocabulary_size
-        levels.append(Grams(keys, heads, counts, suffixes, shorter.first[heads], len(shorter.keys)))
+        grams, event, filler = _one_longer(levels[-1], event, ids, end, filler, vocabulary_size)
+        levels.append(grams)
     return levels
+
+
+def _one_longer(shorter: Grams, suffix, ids, end, filler, vocabulary_size):
+    """The n-grams one token longer, the number of the one at each position, and of the filler.
+
+    `suffix` and `filler` are the same for the shorter ones. The filler is numbered in any case: it
+    is a context whether or not it was ever predicted.
+    """
+    context = _before(_restarted(suffix, ids, end, filler))
+    here = context != _UNSEEN
+    keys = context[here] * vocabulary_size + ids[here]
+    if end is not None:
+        keys = np.append(keys, filler * vocabulary_size + end)
+    keys, numbers, counts = np.unique(keys, return_inverse=True, return_counts=True)
+    event = np.full(len(ids), _UNSEEN)
+    event[here] = numbers[: here.sum()]
+    suffixes = np.empty(len(keys), dtype=np.int64)
+    suffixes[event[here]] = suffix[here]
+    if end is not None:
+        suffixes[numbers[-1]], filler = filler, numbers[-1]
+        counts[filler] -= 1
+    heads = keys // vocabulary_size
+    first = shorter.first[heads]
+    return Grams(keys, heads, counts, suffixes, first, len(shorter.keys)), event, filler
 
 
 def _before(context: np.ndarray) -> np.ndarray:
