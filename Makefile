@@ -74,9 +74,9 @@ lab: $(READY)  ## open the chapters as notebooks in JupyterLab
 	@echo "== JupyterLab: double-click a chapter in book/"
 	@JUPYTER_CONFIG_PATH="$(CURDIR)/.jupyter" $(BIN)/jupyter lab
 
-check-site: book  ## open every built page in Chromium and check it
+check-site: book  ## open every page in Chromium, and every chapter in JupyterLab
 	@echo "== Site"
-	@$(BIN)/pytest -m site tests/test_site.py
+	@$(BIN)/pytest -m site tests
 
 reproduce: $(READY)  ## run every chapter twice and compare all outputs
 	@echo "== Every chapter twice, in fresh kernels"

@@ -36,7 +36,7 @@ def use_style() -> None:
     mpl.rcParams.update(
         ink
         | {
-            "figure.figsize": (6.4, 3.8),
+            "figure.figsize": (5.8, 3.5),
             "figure.facecolor": "none",
             "axes.facecolor": "none",
             "savefig.facecolor": "none",
@@ -76,6 +76,7 @@ def band(
     label: str,
     *,
     colour: str = BLUE,
+    marker: str = "o",
 ) -> Line2D:
     """The mean of several runs as a line, and their whole spread, least to greatest, as a band.
 
@@ -84,7 +85,7 @@ def band(
         x: (X,); what was varied.
         runs: (R, X); one row for each seed.
         label: the line's name in the legend.
-        colour: any that matplotlib knows.
+        colour, marker: any that matplotlib knows; each line of a figure has its own of both.
     Raises:
         ValueError: the runs are fewer than two, or not as long as x.
     """
@@ -94,7 +95,7 @@ def band(
             f"expected at least 2 runs of {len(x)} values each, got an array of shape {runs.shape}"
         )
     axes.fill_between(x, runs.min(0), runs.max(0), color=colour, alpha=0.25, linewidth=0)
-    return axes.plot(x, runs.mean(0), color=colour, linestyle="-", marker="o", label=label)[0]
+    return axes.plot(x, runs.mean(0), color=colour, linestyle="-", marker=marker, label=label)[0]
 
 
 def _use_svg_in_notebooks() -> None:

@@ -3,6 +3,7 @@
 import math
 
 import pytest
+import scipy.stats
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -204,7 +205,94 @@ def test_the_joint_passes_no_more_than_the_context_length():
     assert seen == [[], [3], [3, 1], [1, 4]]
 
 
+# entropy and its relatives
+
+
+def random_distributions(*shape, seed=0):
+    z = torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return (3 * z).softmax(-1)
+
+
+def test_a_fair_coin_has_one_bit_and_a_certain_one_none():
+    coins = tensor([[0.5, 0.5], [1.0, 0.0]], dtype=torch.float64)
+    assert (likelihood.entropy(coins) / likelihood.NATS_PER_BIT).tolist() == [1.0, 0.0]
+
+
+def test_entropy_agrees_with_scipy():
+    p, q = random_distributions(B, V), random_distributions(B, V, seed=1)
+    assert likelihood.entropy(p).tolist() == pytest.approx(scipy.stats.entropy(p, axis=-1))
+    expected = scipy.stats.entropy(p, q, axis=-1)
+    assert likelihood.kl_divergence(p, q).tolist() == pytest.approx(expected)
+
+
+@given(st.integers(2, 9), st.integers(0, 999))
+def test_cross_entropy_is_entropy_plus_divergence_and_never_less_than_entropy(size, seed):
+    p, q = random_distributions(2, size, seed=seed)
+    h, divergence = float(likelihood.entropy(p)), float(likelihood.kl_divergence(p, q))
+    assert float(likelihood.cross_entropy(p, q)) == pytest.approx(h + divergence)
+    assert divergence >= 0
+    assert 0 <= h <= math.log(size) + 1e-12
+
+
+def test_a_distribution_does_not_diverge_from_itself():
+    p = random_distributions(B, V)
+    assert likelihood.kl_divergence(p, p).tolist() == [0.0] * B
+
+
+def test_the_divergence_of_near_twins_keeps_its_digits():
+    tilt = 1e-7
+    q = tensor([0.5 + tilt, 0.5 - tilt], dtype=torch.float64)
+    p = tensor([0.5, 0.5], dtype=torch.float64)
+    assert float(likelihood.kl_divergence(p, q)) == pytest.approx(2 * tilt**2, rel=1e-2)
+
+
+def test_what_the_model_holds_impossible_costs_infinitely_much_if_it_can_happen():
+    p, q = tensor([0.5, 0.5, 0.0]), tensor([1.0, 0.0, 0.0])
+    assert float(likelihood.cross_entropy(p, q)) == math.inf
+    assert float(likelihood.kl_divergence(p, q)) == math.inf
+    assert float(likelihood.cross_entropy(q, p)) == pytest.approx(math.log(2))
+
+
+def test_two_batches_of_losses_one_and_three_have_perplexity_of_their_mean():
+    assert likelihood.perplexity((1 + 3) / 2) == pytest.approx(7.389, abs=1e-3)  # not 11.4
+
+
+def test_perplexity_of_an_infinite_loss_is_infinite():
+    assert likelihood.perplexity(math.inf) == likelihood.perplexity(1e6) == math.inf
+
+
+def test_eight_bits_a_byte_are_a_uniform_choice_among_bytes():
+    assert likelihood.bits_per_byte(10 * math.log(256), 10) == pytest.approx(8)
+
+
 # bad input
+
+
+@pytest.mark.parametrize("bad", [[0.5, 0.4], [1.5, -0.5], [math.nan, 1.0], [2.0, -1.0], [0.0, 0.0]])
+def test_what_is_no_distribution_is_refused(bad):
+    good = tensor([0.5, 0.5])
+    for p, q, name in ((tensor(bad), good, "truth"), (good, tensor(bad), "model")):
+        for function in (likelihood.cross_entropy, likelihood.kl_divergence):
+            with pytest.raises(ValueError, match=f"{name} to hold probabilities"):
+                function(p, q)
+
+
+def test_distributions_over_two_vocabularies_are_refused():
+    with pytest.raises(ValueError, match=r"one vocabulary, got \[2, 1\]"):
+        likelihood.cross_entropy(tensor([0.5, 0.5]), tensor([1.0]))
+    with pytest.raises(ValueError, match=r"one vocabulary, got \[2, 1\]"):
+        likelihood.kl_divergence(tensor([0.5, 0.5]), tensor([1.0]))
+
+
+@pytest.mark.parametrize("loss", [-0.1, math.nan])
+def test_a_loss_that_is_no_surprise_is_refused(loss):
+    with pytest.raises(ValueError, match="at least 0 nats"):
+        likelihood.perplexity(loss)
+
+
+def test_a_text_without_bytes_is_refused():
+    with pytest.raises(ValueError, match="at least 1 byte, got 0"):
+        likelihood.bits_per_byte(1.0, 0)
 
 
 @pytest.mark.parametrize("bad", [-1, V])

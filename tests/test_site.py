@@ -205,6 +205,24 @@ def wider_than_a_phone(visit, site):
     return found
 
 
+def cut_off_on_a_phone(visit, site):
+    """Formulas, code, tables and images of which a box hides the right end, with no way to it."""
+    visit.page.set_viewport_size(PHONE)
+    found = visit.page.evaluate(
+        """() => [...document.querySelectorAll("main :is(mjx-container, pre, table, img)")]
+          .filter(e => { const right = e.getBoundingClientRect().right;
+            for (let box = e.parentElement; box && box.tagName != "MAIN"; box = box.parentElement) {
+              const overflow = getComputedStyle(box).overflowX;
+              if (overflow == "auto" || overflow == "scroll") return false;
+              const edge = box.getBoundingClientRect().right;
+              if (overflow == "hidden" && right > edge + 1) return true;
+            } return false; })
+          .map(e => e.parentElement.outerHTML.slice(0, 120))"""
+    )
+    visit.page.set_viewport_size(DESK)
+    return found
+
+
 CLAIMS = (
     outside_requests,
     script_errors,
@@ -213,6 +231,7 @@ CLAIMS = (
     broken_images,
     dead_links,
     wider_than_a_phone,
+    cut_off_on_a_phone,
 )
 
 
@@ -250,6 +269,10 @@ FAULTS = {
     "a link to no file": ('<a href="none.html">x</a>', {"dead_links"}),
     "a link to no place": ('<a href="other.html#none">x</a>', {"dead_links"}),
     "a link to no place on this page": ('<a href="#none">x</a>', {"dead_links"}),
+    "a table cut off": (
+        '<div style="overflow:hidden"><table style="width:600px"><td>wide</td></table></div>',
+        {"cut_off_on_a_phone"},
+    ),
     "a wide element": ('<div style="width:600px">wide</div>', {"wider_than_a_phone"}),
 }
 
