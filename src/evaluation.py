@@ -29,7 +29,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from .likelihood import token_log_probs
+from .likelihood import NATS_PER_BIT, bits_per_byte, perplexity, token_log_probs
 
 Model = Callable[[Tensor], Tensor]
 
@@ -66,7 +66,7 @@ class Score:
     @property
     def perplexity(self) -> float:
         """exp(loss): the vocabulary of a uniform model that would do as badly."""
-        return float(torch.tensor(self.loss, dtype=torch.float64).exp())  # inf, no OverflowError
+        return perplexity(self.loss)
 
     @property
     def bits_per_byte(self) -> float:
@@ -77,7 +77,7 @@ class Score:
         """
         if self.n_bytes is None:
             raise ValueError("expected a score that knows its bytes; pass n_bytes when scoring")
-        return self.nats / (math.log(2) * self.n_bytes)
+        return bits_per_byte(self.nats, self.n_bytes)
 
 
 def documents(stream: Tensor, *, end: int) -> list[Tensor]:
@@ -319,7 +319,7 @@ def _sizes(scores: Sequence[Score], unit: str) -> list[float]:
         return [score.tokens for score in scores]
     if any(not score.n_bytes for score in scores):
         raise ValueError("expected scores that know their bytes; pass n_bytes when scoring")
-    return [score.n_bytes * math.log(2) for score in scores]
+    return [score.n_bytes * NATS_PER_BIT for score in scores]
 
 
 def _resampled(
