@@ -28,6 +28,7 @@ LAYERS = {
 LIGHT = {
     "corpora": {"torch", "numpy", "matplotlib"},
     "figures": {"torch"},
+    "ngram": {"torch", "matplotlib"},
 }
 
 MODULES = {path.stem: path for path in sorted(SRC.glob("*.py")) if path.stem != "__init__"}
