@@ -7,9 +7,9 @@
 Everything is summed first and divided once. A document is its tokens with one more in front,
 which is context only: [end, x_1, …, x_T = end]. A window sees at most `context_length` inputs;
 the next begins `stride` inputs later and scores only what no window before it has scored. The
-token after input t is thus predicted from the inputs s … t (C the context length, S the stride):
+token after input t is thus predicted from the inputs s … t (tau the context length, S the stride):
 
-    s = S · ceil(max(0, t + 1 - C) / S)   S = C: disjoint chunks; S = 1: always the last C tokens
+    s = S · ceil(max(0, t + 1 - tau) / S)     S = tau: disjoint chunks; S = 1: the last tau inputs
 
 Axes: B windows, T positions, V vocabulary, M documents. A model is any callable from ids, (B, T),
 to logits, (B, T, V), whose position t looks at no input after t. Derived in the chapter
