@@ -243,7 +243,6 @@ def kl_divergence(truth: Tensor, model: Tensor) -> Tensor:
     Raises:
         ValueError: as for `cross_entropy`.
     """
-    # Term by term, since the difference of two large sums would lose the digits of a small one.
     _check_distributions(truth=truth, model=model)
     excess = torch.special.xlogy(truth, truth) - torch.special.xlogy(truth, model)
     return excess.sum(-1).clamp(min=0.0)

@@ -106,7 +106,7 @@ class MarkovSource:
 
     def next_log_probs(self, context: Tensor | Sequence[int]) -> Tensor:
         """The log-probabilities of the next token, (V,), after a context of (t,) ids; nats."""
-        recent = [int(token) for token in context][max(0, len(context) - self.order) :]
+        recent = [int(token) for token in context[-self.order :]]  # order 0 reads all, uses none
         if self.end is None and len(recent) < self.order:  # average over what came before
             joint = self._first_tokens(len(recent) + 1)
             return (joint[tuple(recent)] / joint[tuple(recent)].sum()).log()

@@ -92,9 +92,9 @@ def test_the_fast_score_is_the_chain_rule_over_the_next_token(order, end):
 
 def test_the_text_after_an_end_token_owes_nothing_to_the_one_before():
     source = random_source("abc", 2, end="c", seed=2)
-    first, second = source.sample_texts(2, generator=generator(2))
-    both = torch.cat([first, second])
-    assert source.log_prob(both) == pytest.approx(source.log_prob(first) + source.log_prob(second))
+    texts = source.sample_texts(20, generator=generator(2))
+    total = sum(source.log_prob(text) for text in texts)
+    assert source.log_prob(torch.cat(texts)) == pytest.approx(total)
 
 
 @settings(max_examples=25, deadline=None)
@@ -139,6 +139,12 @@ def test_a_source_that_only_alternates_surprises_nobody():
 def test_contexts_that_cannot_come_again_have_weight_zero():
     source = MarkovSource("abc", [[0, 1, 0], [0, 0.5, 0.5], [0, 0.5, 0.5]])
     assert source.stationary().tolist() == pytest.approx([0, 0.5, 0.5])
+
+
+def test_contexts_that_no_text_reaches_have_weight_zero_even_if_one_could_stay_there():
+    table = {"<end>": {"a": 1.0}, "a": {"<end>": 1.0}, "x": {"x": 1.0}}
+    source = MarkovSource.from_table(table, end="<end>")
+    assert source.stationary().tolist() == [0.5, 0.5, 0.0]
 
 
 def test_the_same_seed_draws_the_same_text():
