@@ -159,12 +159,13 @@ def document_scores(
     """The score of each document by itself, in their order: what two models are compared by.
 
     Args:
-        texts: M documents; like everything else as in `corpus_perplexity`, but for
-        n_bytes: M numbers, the bytes of each document.
+        model, context_length, stride, batch_size: as in `corpus_perplexity`.
+        texts: M documents, (T_m + 1,) each; their first tokens are context only.
+        n_bytes: M numbers, the bytes of each document; None: unknown.
     Returns:
         M scores, whose sum is the score of the corpus.
     Raises:
-        As `corpus_perplexity`.
+        ValueError, TypeError: as `corpus_perplexity`, and if `n_bytes` are not M numbers.
     """
     stride = context_length if stride is None else stride
     _check_windows(context_length, stride, batch_size)
