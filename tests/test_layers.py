@@ -28,6 +28,7 @@ LAYERS = {
 LIGHT = {
     "corpora": {"torch", "numpy", "matplotlib"},
     "figures": {"torch"},
+    "ngram": {"torch", "matplotlib"},
     "progress": {"torch", "numpy", "IPython", "rich"},
     "tokenization": {"torch", "numpy", "matplotlib", "rich"},
     "unigram": {"torch", "numpy", "matplotlib", "rich"},
