@@ -9,13 +9,9 @@ probabilities in it.
 """
 
 import math
-import platform
 import re
-import statistics
 import sys
 import tempfile
-import time
-from datetime import date
 from importlib.metadata import version
 from itertools import repeat
 from pathlib import Path
@@ -24,17 +20,17 @@ import kenlm
 import numpy as np
 from nltk.lm import KneserNeyInterpolated
 from nltk.util import everygrams
+from rounds import machine, record, rows, seconds
 
 from src.corpora import load, split
 from src.ngram import NgramModel
 
 ORDER, ROUNDS, NLTK_WORDS = 3, 9, 30
-RECORD = Path(__file__).parents[1] / "results" / "ngram.md"
 TARGETS = {
-    "fitting, against nltk, words numbered before": 70,
+    "fitting, against nltk, words numbered before": ("≥", 70),
     "fitting, against nltk, numbering included": None,
-    "scoring a word, against nltk": 10_000,
-    "scoring a word, against kenlm's Python query": 0.15,
+    "scoring a word, against nltk": ("≥", 10_000),
+    "scoring a word, against kenlm's Python query": ("≥", 0.15),
 }
 
 
@@ -95,13 +91,6 @@ def numbers(model, grams):
     return number
 
 
-def seconds(function, *arguments):
-    """What a function returns, and how long it took."""
-    started = time.perf_counter()
-    result = function(*arguments)
-    return result, time.perf_counter() - started
-
-
 def greatest_difference(model, ids, query, text):
     """Of log-probabilities, ours against kenlm's, relative; the first word is context only."""
     ours = -model.score(ids)
@@ -121,41 +110,13 @@ def one_round(train, vocabulary, test, test_ids, query):
     _, peer_scoring = seconds(lambda: [peer.score(test[t], test[t - ORDER + 1 : t]) for t in some])
     _, query_scoring = seconds(lambda: query.score(text, bos=False, eos=False))
     per_word = scoring / len(test)
-    return [
+    ratios = [
         peer_fitting / fitting,
         peer_fitting / (fitting + numbering),
         peer_scoring / NLTK_WORDS / per_word,
         query_scoring / scoring,
     ]
-
-
-def table(rounds, facts):
-    """The record, as Markdown."""
-    lines = [
-        "# N-grams beside nltk and kenlm",
-        "",
-        "Written by `make bench` (`benchmarks/ngram.py`): how many times as fast `src.ngram` is,",
-        f"{len(rounds)} interleaved rounds, one ratio a round.",
-        "",
-        "| | median | quartiles | asked |",
-        "|:---|---:|---:|---:|",
-    ]
-    for (name, target), ratios in zip(TARGETS.items(), zip(*rounds, strict=True), strict=True):
-        low, middle, high = statistics.quantiles(ratios, n=4, method="inclusive")
-        digits = ".2f" if middle < 10 else ",.0f"
-        low, middle, high = (format(ratio, digits) for ratio in (low, middle, high))
-        lines.append(
-            f"| {name} | {middle} | {low} – {high} | {'–' if target is None else f'{target:,}'} |"
-        )
-    return "\n".join([*lines, "", *(f"- {fact}" for fact in facts), ""])
-
-
-def processor():
-    try:
-        info = Path("/proc/cpuinfo").read_text()
-        return re.search(r"model name\s*:\s*(.*)", info)[1]
-    except (OSError, TypeError):
-        return platform.processor() or platform.machine()
+    return dict(zip(TARGETS, ratios, strict=True))
 
 
 def main():
@@ -169,22 +130,25 @@ def main():
         query = kenlm.Model(str(path))
     difference = greatest_difference(model, test_ids, query, " ".join(test))
     rounds = [one_round(train, vocabulary, test, test_ids, query) for _ in range(ROUNDS)]
-    facts = [
-        f"{len(train):,} words of training, {len(vocabulary):,} different, {len(test):,} of test",
-        f"greatest relative difference of log-probabilities from kenlm's: {difference:.1e}",
-        f"nltk {version('nltk')}, kenlm {version('kenlm')}, NumPy {version('numpy')}, "
-        f"Python {platform.python_version()}",
-        f"{processor()}, one thread each, {date.today()}",
-    ]
-    record = table(rounds, facts)
-    print(record)
-    RECORD.write_text(record, encoding="utf-8")
-    medians = [statistics.median(ratios) for ratios in zip(*rounds, strict=True)]
-    missed = [
-        name
-        for (name, t), m in zip(TARGETS.items(), medians, strict=True)
-        if t is not None and m < t
-    ]
+    lines, missed = rows(rounds, TARGETS)
+    record(
+        "ngram",
+        [
+            "# N-grams beside nltk and kenlm",
+            "",
+            "Written by `make bench` (`benchmarks/ngram.py`): how many times as fast `src.ngram` "
+            "is,",
+            f"{len(rounds)} interleaved rounds, one ratio a round.",
+            "",
+            *lines,
+            "",
+            f"- {len(train):,} words of training, {len(vocabulary):,} different, {len(test):,} of "
+            "test",
+            f"- greatest relative difference of log-probabilities from kenlm's: {difference:.1e}",
+            f"- nltk {version('nltk')}, kenlm {version('kenlm')}, NumPy {version('numpy')}",
+            f"- {machine()}",
+        ],
+    )
     if difference > 1e-5:
         missed.append("equal log-probabilities")
     sys.exit(f"missed: {missed}" if missed else 0)

@@ -30,20 +30,21 @@ def processor():
 
 
 def rows(rounds, targets):
-    """A Markdown row and a verdict for each measure: `name: (comparison, target)`.
+    """The table of a record, and the names of the measures whose median misses what is asked.
 
     Args:
-        rounds: a list of {name: ratio}.
-        targets: name -> ("≥" or "≤", what the issue asks of the median).
-    Returns:
-        The lines of a table, and the names of the measures that missed.
+        rounds: a list of {name: ratio}; a measure may be missing from some of them.
+        targets: name -> ("≥" or "≤", what is asked of the median), or None: only recorded.
     """
     lines, missed = ["| | median | quartiles | asked |", "|:---|---:|---:|---:|"], []
-    for name, (sign, target) in targets.items():
+    for name, target in targets.items():
         ratios = [one[name] for one in rounds if name in one]
         low, middle, high = statistics.quantiles(ratios, n=4, method="inclusive")
-        lines.append(f"| {name} | {middle:,.3g} | {low:,.3g} – {high:,.3g} | {sign} {target:,} |")
-        if (middle < target) if sign == "≥" else (middle > target):
+        digits = ".2f" if middle < 10 else ",.0f"
+        shown = [format(ratio, digits) for ratio in (middle, low, high)]
+        asked = "–" if target is None else f"{target[0]} {target[1]:,}"
+        lines.append(f"| {name} | {shown[0]} | {shown[1]} – {shown[2]} | {asked} |")
+        if target and (middle < target[1] if target[0] == "≥" else middle > target[1]):
             missed.append(name)
     return lines, missed
 
