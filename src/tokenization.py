@@ -19,11 +19,8 @@ Sources: Gage 1994; Sennrich et al. 2016; Radford et al. 2019, section 2.2. Deri
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
 import re
-import secrets
 import warnings
 from abc import ABC, abstractmethod
 from collections import Counter, defaultdict
@@ -31,11 +28,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import accumulate, chain
 from operator import add
-from pathlib import Path
 
 import regex
 
+from . import tokenizer_files as files
 from .progress import progress as progress_bar
+from .tokenizer_files import bytes_to_unicode as bytes_to_unicode  # for whoever looks for it here
 
 UNKNOWN, PADDING, START, END = "<|unknown|>", "<|padding|>", "<|start|>", "<|endoftext|>"
 FOUR_SPECIALS = (UNKNOWN, PADDING, START, END)
@@ -669,24 +667,11 @@ class BytePairTokenizer(Tokenizer):
         number = self._ids.index(token_id)
         return tuple(self._ids[n] for n in self.merges[number - 256]) if number >= 256 else None
 
-    # -- files: each writer replaces a file whole or not at all, each reader trusts none --
+    # -- files: each is replaced whole or not at all; none is trusted --
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything to one JSON file, which `load` reads."""
-        _write_json(
-            path,
-            {
-                "format": _FORMAT,
-                "pattern": self.pattern,
-                "add_prefix_space": self.add_prefix_space,
-                "specials": self.specials,
-                "bytes": self._ids[:256],
-                "merges": [
-                    [left, right, made]
-                    for (left, right), made in zip(self.merges, self._ids[256:], strict=True)
-                ],
-            },
-        )
+        files.write_own(path, **self._settings())
 
     @classmethod
     def load(
@@ -701,26 +686,8 @@ class BytePairTokenizer(Tokenizer):
         Raises:
             ValueError: the file is not such a file, or not whole, or not in order.
         """
-        content = _read_json(path)
-        with _naming(path):
-            if content.get("format") != _FORMAT:
-                raise ValueError(
-                    f"expected the format {_FORMAT!r}, got {content.get('format')!r}; for other "
-                    "files there are load_gpt2 and load_hugging_face"
-                )
-            own = content.get("pattern", "")
-            if own not in (None, GPT2_PATTERN, pattern):
-                raise ValueError(f"expected GPT-2's pattern or the one named, got {own!r}")
-            triples = _field(content, "merges", list)
-            if not all(isinstance(triple, list) and len(triple) == 3 for triple in triples):
-                raise ValueError("expected merges as [left, right, id]")
-            return cls(
-                [(left, right) for left, right, _ in triples],
-                _field(content, "specials", dict),
-                pattern=own,
-                ids=_field(content, "bytes", list) + [made for _, _, made in triples],
-                add_prefix_space=_field(content, "add_prefix_space", bool),
-            )
+        with files.naming(path):
+            return cls(**files.read_own(path, patterns=(None, GPT2_PATTERN, pattern)))
 
     def save_gpt2(self, folder: str | os.PathLike[str]) -> None:
         """Write `vocab.json` and `merges.txt` as GPT-2's authors did, into a folder.
@@ -730,10 +697,7 @@ class BytePairTokenizer(Tokenizer):
         """
         if self.pattern != GPT2_PATTERN or self.add_prefix_space:
             raise ValueError("these files hold no pattern: expected GPT-2's, and no prefix space")
-        vocab, merges = self._spellings()
-        lines = ["#version: 0.2", *map(" ".join, merges), ""]
-        _write_json(Path(folder, "vocab.json"), vocab)
-        _write(Path(folder, "merges.txt"), "\n".join(lines))
+        files.write_gpt2(folder, self.merges, self._ids, self.specials)
 
     @classmethod
     def load_gpt2(
@@ -747,15 +711,8 @@ class BytePairTokenizer(Tokenizer):
         Raises:
             ValueError: a file is not such a file, not whole or not in order, or both disagree.
         """
-        vocab = _read_json(Path(folder, "vocab.json"))
-        lines = _read(Path(folder, "merges.txt")).removesuffix("\n").split("\n")
-        if lines[0].startswith("#version"):
-            del lines[0]
-        with _naming(folder):
-            merges = [_pair_of_spellings(line.removesuffix("\r")) for line in lines if line]
-            if absent := set(specials) - set(vocab):
-                raise ValueError(f"expected the special tokens {sorted(absent)} in vocab.json")
-            return cls(**_from_spellings(vocab, merges, {name: vocab[name] for name in specials}))
+        with files.naming(folder):
+            return cls(**files.read_gpt2(folder, specials))
 
     def save_hugging_face(self, path: str | os.PathLike[str]) -> None:
         """Write a `tokenizer.json` for the library `tokenizers`.
@@ -766,37 +723,7 @@ class BytePairTokenizer(Tokenizer):
             ValueError: a pattern that is neither GPT-2's nor none, or a special token named like
                 another token.
         """
-        if self.pattern not in (None, GPT2_PATTERN):
-            raise ValueError(f"expected GPT-2's pattern or none, got {self.pattern!r}")
-        vocab, merges = self._spellings()
-        level = {
-            "type": "ByteLevel",
-            "add_prefix_space": self.add_prefix_space,
-            "trim_offsets": False,
-            "use_regex": self.pattern is not None,
-        }
-        added = {"single_word": False, "lstrip": False, "rstrip": False}
-        added |= {"normalized": False, "special": True}
-        model = {"type": "BPE", "dropout": None, "unk_token": None}
-        model |= {"continuing_subword_prefix": None, "end_of_word_suffix": None}
-        model |= {"fuse_unk": False, "byte_fallback": False, "ignore_merges": False}
-        _write_json(
-            path,
-            {
-                "version": "1.0",
-                "truncation": None,
-                "padding": None,
-                "added_tokens": [
-                    {"id": number, "content": name, **added}
-                    for name, number in sorted(self.specials.items(), key=lambda item: item[1])
-                ],
-                "normalizer": None,
-                "pre_tokenizer": level,
-                "post_processor": None,
-                "decoder": level,
-                "model": {**model, "vocab": vocab, "merges": merges},
-            },
-        )
+        files.write_hugging_face(path, **self._settings(), gpt2_pattern=GPT2_PATTERN)
 
     @classmethod
     def load_hugging_face(cls, path: str | os.PathLike[str]) -> BytePairTokenizer:
@@ -809,36 +736,21 @@ class BytePairTokenizer(Tokenizer):
             ValueError: the file is not such a file, not whole or not in order, or asks for what
                 this class does not do (another model, a normaliser, another pre-tokenizer, …).
         """
-        content = _read_json(path)
-        with _naming(path):
-            level, model = _field(content, "pre_tokenizer", dict), _field(content, "model", dict)
-            level.setdefault("use_regex", True)  # absent in older files
-            added = _field(content, "added_tokens", list)
-            specials = {_field(t, "content", str): _field(t, "id", int) for t in added}
-            _check_hugging_face(content, level, model, added)
-            return cls(
-                **_from_spellings(
-                    _field(model, "vocab", dict),
-                    [_pair_of_spellings(pair) for pair in _field(model, "merges", list)],
-                    specials,
-                ),
-                pattern=GPT2_PATTERN if _field(level, "use_regex", bool) else None,
-                add_prefix_space=_field(level, "add_prefix_space", bool),
-            )
+        with files.naming(path):
+            return cls(**files.read_hugging_face(path, gpt2_pattern=GPT2_PATTERN))
 
-    def _spellings(self) -> tuple[dict[str, int], list[tuple[str, str]]]:
-        """All tokens and all merges in GPT-2's byte alphabet, special tokens under their names."""
-        spelled = [_in_alphabet(token) for token in _spelled_tokens(self.merges)]
-        vocab = dict(zip(spelled, self._ids, strict=True))
-        if twice := vocab.keys() & self.specials.keys():
-            raise ValueError(f"expected special tokens named like no token, got {sorted(twice)}")
-        vocab |= self.specials
-        by_id = dict(sorted(vocab.items(), key=lambda item: item[1]))
-        return by_id, [(spelled[left], spelled[right]) for left, right in self.merges]
+    def _settings(self) -> dict:
+        """What makes this tokenizer, by the names of `__init__`'s arguments."""
+        return {
+            "merges": self.merges,
+            "specials": self.specials,
+            "pattern": self.pattern,
+            "ids": self._ids,
+            "add_prefix_space": self.add_prefix_space,
+        }
 
 
 _MOST_SYMBOLS = 0x110000  # as many characters as there are
-_FORMAT = "next-token byte-pair encoding 1"
 
 
 def _spelled_tokens(merges: Sequence[tuple[int, int]]) -> list[bytes]:
@@ -884,150 +796,3 @@ def _check_ids(ids: Sequence[int], specials: Mapping[str, int], n_tokens: int) -
             f"expected the ids of merges to ascend, got {ids[255 + rank]} for merge {rank - 1} and "
             f"{ids[256 + rank]} for merge {rank}; were the lines of a file reordered?"
         )
-
-
-# ---- files ------------------------------------------------------------------------------------
-
-
-def bytes_to_unicode() -> dict[int, str]:
-    """GPT-2's alphabet: a character that can be seen for each byte, in the order of GPT-2's ids.
-
-    Bytes that print in Latin-1 stand for themselves; the others, the space among them, take the
-    characters from U+0100 on.
-
-    >>> bytes_to_unicode()[ord(" ")]
-    'Ġ'
-
-    Source: `encoder.py` of Radford et al. 2019.
-    """
-    seen = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1)]
-    seen += range(ord("®"), ord("ÿ") + 1)
-    unseen = [byte for byte in range(256) if byte not in seen]
-    alphabet = {byte: chr(byte) for byte in seen}
-    return alphabet | {byte: chr(256 + number) for number, byte in enumerate(unseen)}
-
-
-def _in_alphabet(token: bytes) -> str:
-    return token.decode("latin-1").translate(bytes_to_unicode())
-
-
-def _pair_of_spellings(merge: str | Sequence[str]) -> tuple[str, str]:
-    """One merge as a file spells it: `Ġ t`, or `["Ġ", "t"]`."""
-    parts = merge.split(" ") if isinstance(merge, str) else merge
-    if not (isinstance(parts, list) and len(parts) == 2 and all(isinstance(p, str) for p in parts)):
-        raise ValueError(f"expected a merge of two tokens, got {merge!r}; was the file cut off?")
-    return parts[0], parts[1]
-
-
-def _from_spellings(
-    vocab: Mapping[str, int], merges: Sequence[tuple[str, str]], specials: Mapping[str, int]
-) -> dict:
-    """What `BytePairTokenizer` needs, from tokens spelled in GPT-2's alphabet.
-
-    Every entry of the vocabulary must be a byte, made by a merge, or special: otherwise merges are
-    missing, and texts would be encoded differently without a word.
-    """
-    spelled = list(map(bytes_to_unicode().__getitem__, range(256)))
-    spelled += [left + right for left, right in merges]
-    numbers = {token: number for number, token in enumerate(spelled)}
-    for kind, wanted in (("bytes", spelled[:256]), ("merges", spelled[256:])):
-        if absent := [token for token in wanted if token not in vocab]:
-            raise ValueError(
-                f"expected the vocabulary to hold all {kind}, got none for {absent[0]!r}"
-            )
-    if unmade := vocab.keys() - numbers.keys() - specials.keys():
-        raise ValueError(
-            f"expected a merge for each entry of the vocabulary, or its name among the special "
-            f"tokens, got {len(unmade)} others, such as {min(unmade)!r}; was a file cut off?"
-        )
-    for name in specials.keys() & vocab.keys():
-        if vocab[name] != specials[name] or name in numbers:
-            raise ValueError(f"expected one meaning for {name!r}, got a token and a special token")
-    for left, right in merges:
-        if absent := {left, right} - numbers.keys():
-            raise ValueError(f"expected merges of known tokens, got {sorted(absent)}")
-    return {
-        "merges": [(numbers[left], numbers[right]) for left, right in merges],
-        "ids": [vocab[token] for token in spelled],
-        "specials": specials,
-    }
-
-
-def _check_hugging_face(content: dict, level: dict, model: dict, added: list) -> None:
-    """Refuse what would give other ids than ours, and say what it was."""
-    post = content.get("post_processor") or {"type": "ByteLevel"}  # which only moves offsets
-    types = [part.get("type") for part in (model, level, post)]
-    if types != ["BPE", "ByteLevel", "ByteLevel"]:
-        raise ValueError(
-            "expected a model BPE, a pre-tokenizer ByteLevel and no post-processor or ByteLevel, "
-            f"got {types}"
-        )
-    asked = [("normalizer", content.get("normalizer"))]
-    asked += [(name, model.get(name)) for name in _OTHER_BPE]
-    asked += [(name, token.get(name)) for token in added for name in _OTHER_ADDED]
-    asked += [("special", False) for token in added if not token.get("special")]
-    if refused := [(name, value) for name, value in asked if value or name == "special"]:
-        raise ValueError(f"expected nothing that would give other ids than ours, got {refused}")
-
-
-_OTHER_BPE = ["dropout", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback"]
-_OTHER_BPE += ["ignore_merges"]
-_OTHER_ADDED = ["single_word", "lstrip", "rstrip"]
-_LARGEST_FILE = 1 << 28  # bytes; a vocabulary of a million tokens has less
-
-
-def _read(path: str | os.PathLike[str]) -> str:
-    path = Path(path)
-    if (size := path.stat().st_size) > _LARGEST_FILE:
-        raise ValueError(f"expected at most {_LARGEST_FILE:,} bytes in {path}, got {size:,}")
-    try:
-        return path.read_bytes().decode()
-    except UnicodeDecodeError as error:
-        raise ValueError(f"expected UTF-8 in {path}: {error}") from None
-
-
-def _read_json(path: str | os.PathLike[str]) -> dict:
-    text = _read(path)
-    try:
-        content = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"expected JSON in {path}, got none: {error}; was it cut off?") from None
-    if not isinstance(content, dict):
-        raise ValueError(f"expected a JSON object in {path}, got {type(content).__name__}")
-    return content
-
-
-def _field(content: dict, name: str, kind: type):
-    """One entry, which must be there and be of this kind."""
-    value = content.get(name) if isinstance(content, dict) else None
-    if type(value) is not kind:
-        raise ValueError(f"expected {name!r} as {kind.__name__}, got {type(value).__name__}")
-    return value
-
-
-@contextlib.contextmanager
-def _naming(path: str | os.PathLike[str]):
-    """Say which file an error is about."""
-    try:
-        yield
-    except (ValueError, TypeError) as error:
-        raise ValueError(f"{path}: {error}") from error
-
-
-def _write_json(path: str | os.PathLike[str], content: object) -> None:
-    _write(path, json.dumps(content, ensure_ascii=False, separators=(",", ":")) + "\n")
-
-
-def _write(path: str | os.PathLike[str], text: str) -> None:
-    """Write a file whole: it gets its name only when it is complete."""
-    path = Path(path)
-    partial = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}")
-    try:
-        with partial.open("x", encoding="utf-8", newline="") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
-    finally:
-        with contextlib.suppress(OSError):
-            partial.unlink()

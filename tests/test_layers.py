@@ -13,7 +13,9 @@ import pytest
 SRC = Path(__file__).parents[1] / "src"
 
 LAYERS = {
-    **dict.fromkeys(["likelihood", "corpora", "runtime", "progress", "figures"], 0),
+    **dict.fromkeys(
+        ["likelihood", "corpora", "runtime", "progress", "figures", "tokenizer_files"], 0
+    ),
     **dict.fromkeys(["sources", "tokenization", "unigram", "ngram", "attention"], 1),
     **dict.fromkeys(["transformer", "baselines"], 2),
     **dict.fromkeys(["gpt", "pretrained"], 3),
@@ -30,6 +32,7 @@ LIGHT = {
     "figures": {"torch"},
     "ngram": {"torch", "matplotlib"},
     "progress": {"torch", "numpy", "IPython", "rich"},
+    "tokenizer_files": {"torch", "numpy"},
     "tokenization": {"torch", "numpy", "matplotlib", "rich"},
     "unigram": {"torch", "numpy", "matplotlib", "rich"},
 }

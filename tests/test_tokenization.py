@@ -3,6 +3,7 @@
 import json
 import os
 import pickle
+import tempfile
 import tracemalloc
 import warnings
 from pathlib import Path
@@ -12,7 +13,7 @@ from conformance.oracle import train as oracle_train
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from src import tokenization
+from src import tokenization, tokenizer_files
 from src.tokenization import (
     END,
     FOUR_SPECIALS,
@@ -620,7 +621,7 @@ def test_what_is_no_such_file_is_refused_by_name(tmp_path, trained, kind, conten
 
 
 def test_a_file_too_large_for_a_tokenizer_is_not_read(tmp_path, monkeypatch):
-    monkeypatch.setattr(tokenization, "_LARGEST_FILE", 10)
+    monkeypatch.setattr(tokenizer_files, "_LARGEST_FILE", 10)
     (tmp_path / "own.json").write_text("[1, 2, 3, 4, 5]")
     with pytest.raises(ValueError, match="expected at most 10 bytes"):
         BytePairTokenizer.load(tmp_path / "own.json")
@@ -701,6 +702,39 @@ def test_a_tokenizer_json_that_asks_for_something_else_is_refused(tmp_path, trai
     edited(path, *keys, value=value)
     with pytest.raises(ValueError, match=r"tokenizer\.json: .*expected"):
         read("hugging face", tmp_path)
+
+
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers(-2, 400) | st.floats() | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
+    max_leaves=5,
+)
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.sampled_from(SAVERS), st.data())
+def test_one_wrong_value_anywhere_gives_a_value_error_or_a_tokenizer(kind, data):
+    """Whatever a stranger writes: no other error, and no tokenizer that loses text."""
+    tokenizer = BytePairTokenizer([(97, 98), (256, 99)], (END, "<|pad|>"))
+    with tempfile.TemporaryDirectory() as name:
+        path = write(tokenizer, kind, Path(name))
+        path = path.with_name("vocab.json") if kind == "gpt2" else path
+        content = json.loads(path.read_text(encoding="utf-8"))
+        inner, key = content, data.draw(st.sampled_from(sorted(content)))
+        while isinstance(inner[key], list | dict) and inner[key] and data.draw(st.booleans()):
+            inner = inner[key]
+            keys = range(len(inner)) if isinstance(inner, list) else sorted(inner)
+            key = data.draw(st.sampled_from(keys))
+        inner[key] = data.draw(anything)
+        path.write_text(json.dumps(content), encoding="utf-8")
+        try:
+            loaded = read(kind, Path(name))
+        except ValueError as error:
+            loaded, said = None, str(error)
+        if loaded is None:
+            assert name in said
+        else:
+            assert loaded.decode(loaded.encode("abc né")).lstrip() == "abc né"
 
 
 def test_gpt2_files_must_agree(tmp_path, trained):

@@ -1,0 +1,309 @@
+"""In which files do published tokenizers live, and how can a stranger's file be read safely?
+
+Three formats of byte-level byte-pair encoding: ours, one JSON object; GPT-2's, `vocab.json` (a
+token's spelling -> its id) and `merges.txt` (two spellings a line, the first learned first); and
+`tokenizer.json` of Hugging Face's library `tokenizers`, which holds both and how a text is cut.
+The last two spell bytes in an alphabet of 256 characters that can be seen.
+
+A file is data: it is read as JSON or as lines, never run, and every entry is checked before
+anything is made of it. A writer fills a file beside the old one, which then takes its place at
+once. Here a tokenizer is its settings, by the names of the arguments of `BytePairTokenizer`.
+
+Sources: `encoder.py` of Radford et al. 2019; the format of `tokenizers` 0.23 and before. Used in
+the chapter `tokens/fast_bpe`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+
+Merges = Sequence[tuple[int, int]]  # numbers of tokens: the bytes 0 to 255, then one for each merge
+_Path = str | os.PathLike[str]
+
+_FORMAT = "next-token byte-pair encoding 1"
+_LARGEST_FILE = 1 << 28  # bytes; a vocabulary of a million tokens has less
+
+
+# ---- ours -------------------------------------------------------------------------------------
+
+
+def write_own(
+    path: _Path,
+    *,
+    merges: Merges,
+    ids: Sequence[int],
+    specials: Mapping[str, int],
+    pattern: str | None,
+    add_prefix_space: bool,
+) -> None:
+    """Write a tokenizer's settings; a merge is [left, right, id], so that its place is checked."""
+    content = {
+        "format": _FORMAT,
+        "pattern": pattern,
+        "add_prefix_space": add_prefix_space,
+        "specials": specials,
+        "bytes": ids[:256],
+        "merges": [[*pair, made] for pair, made in zip(merges, ids[256:], strict=True)],
+    }
+    _write_json(path, content)
+
+
+def read_own(path: _Path, *, patterns: Collection[str | None]) -> dict:
+    """The settings in a file that `write_own` wrote, with one of these patterns."""
+    content = _read_json(path)
+    if content.get("format") != _FORMAT:
+        raise ValueError(
+            f"expected the format {_FORMAT!r}, got {content.get('format')!r}; for other files "
+            "there are load_gpt2 and load_hugging_face"
+        )
+    if (pattern := content.get("pattern", "")) not in patterns:
+        raise ValueError(f"expected GPT-2's pattern or the one named, got {pattern!r}")
+    triples = _field(content, "merges", list)
+    if not all(isinstance(triple, list) and len(triple) == 3 for triple in triples):
+        raise ValueError("expected merges as [left, right, id]")
+    return {
+        "merges": [(left, right) for left, right, _ in triples],
+        "specials": _field(content, "specials", dict),
+        "pattern": pattern,
+        "ids": _field(content, "bytes", list) + [made for _, _, made in triples],
+        "add_prefix_space": _field(content, "add_prefix_space", bool),
+    }
+
+
+# ---- GPT-2's alphabet -------------------------------------------------------------------------
+
+
+def bytes_to_unicode() -> dict[int, str]:
+    """GPT-2's alphabet: a character that can be seen for each byte, in the order of GPT-2's ids.
+
+    Bytes that print in Latin-1 stand for themselves; the others, the space among them, take the
+    characters from U+0100 on.
+
+    >>> bytes_to_unicode()[ord(" ")]
+    'Ġ'
+
+    Source: `encoder.py` of Radford et al. 2019.
+    """
+    seen = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1)]
+    seen += range(ord("®"), ord("ÿ") + 1)
+    unseen = [byte for byte in range(256) if byte not in seen]
+    alphabet = {byte: chr(byte) for byte in seen}
+    return alphabet | {byte: chr(256 + number) for number, byte in enumerate(unseen)}
+
+
+def _spellings(
+    merges: Merges, ids: Sequence[int], specials: Mapping[str, int]
+) -> tuple[dict[str, int], list[list[str]]]:
+    """All tokens and all merges in GPT-2's alphabet, special tokens under their names."""
+    spelled = [bytes_to_unicode()[byte] for byte in range(256)]
+    for left, right in merges:
+        spelled.append(spelled[left] + spelled[right])
+    vocab = dict(zip(spelled, ids, strict=True))
+    if twice := vocab.keys() & specials.keys():
+        raise ValueError(f"expected special tokens named like no token, got {sorted(twice)}")
+    by_id = dict(sorted([*vocab.items(), *specials.items()], key=lambda item: item[1]))
+    return by_id, [[spelled[left], spelled[right]] for left, right in merges]
+
+
+def _from_spellings(
+    vocab: Mapping[str, int], merges: Sequence[tuple[str, str]], specials: Mapping[str, int]
+) -> dict:
+    """The settings of tokens spelled in GPT-2's alphabet.
+
+    Every entry of the vocabulary must be a byte, made by a merge, or special: otherwise merges are
+    missing, and texts would be encoded differently without a word.
+    """
+    spelled = list(map(bytes_to_unicode().__getitem__, range(256)))
+    spelled += [left + right for left, right in merges]
+    numbers = {token: number for number, token in enumerate(spelled)}
+    for kind, wanted in (("bytes", spelled[:256]), ("merges", spelled[256:])):
+        if absent := [token for token in wanted if token not in vocab]:
+            raise ValueError(
+                f"expected the vocabulary to hold all {kind}, got none for {absent[0]!r}"
+            )
+    if unmade := vocab.keys() - numbers.keys() - specials.keys():
+        raise ValueError(
+            f"expected a merge for each entry of the vocabulary, or its name among the special "
+            f"tokens, got {len(unmade)} others, such as {min(unmade)!r}; was a file cut off?"
+        )
+    for name in specials.keys() & vocab.keys():
+        if vocab[name] != specials[name] or name in numbers:
+            raise ValueError(f"expected one meaning for {name!r}, got a token and a special token")
+    for left, right in merges:
+        if absent := {left, right} - numbers.keys():
+            raise ValueError(f"expected merges of known tokens, got {sorted(absent)}")
+    return {
+        "merges": [(numbers[left], numbers[right]) for left, right in merges],
+        "ids": [vocab[token] for token in spelled],
+        "specials": specials,
+    }
+
+
+def _pair_of_spellings(merge: str | Sequence[str]) -> tuple[str, str]:
+    """One merge as a file spells it: `Ġ t`, or `["Ġ", "t"]`."""
+    parts = merge.split(" ") if isinstance(merge, str) else merge
+    if not (isinstance(parts, list) and len(parts) == 2 and all(isinstance(p, str) for p in parts)):
+        raise ValueError(f"expected a merge of two tokens, got {merge!r}; was the file cut off?")
+    return parts[0], parts[1]
+
+
+# ---- GPT-2's files ----------------------------------------------------------------------------
+
+
+def write_gpt2(
+    folder: _Path, merges: Merges, ids: Sequence[int], specials: Mapping[str, int]
+) -> None:
+    """Write `vocab.json` and `merges.txt`."""
+    vocab, pairs = _spellings(merges, ids, specials)
+    _write_json(Path(folder, "vocab.json"), vocab)
+    lines = ["#version: 0.2", *map(" ".join, pairs), ""]
+    _write(Path(folder, "merges.txt"), "\n".join(lines))
+
+
+def read_gpt2(folder: _Path, specials: Collection[str]) -> dict:
+    """The settings in `vocab.json` and `merges.txt`, of which these entries are special tokens."""
+    vocab = _read_json(Path(folder, "vocab.json"))
+    lines = _read(Path(folder, "merges.txt")).split("\n")
+    if lines[0].startswith("#version"):
+        del lines[0]
+    if absent := set(specials) - set(vocab):
+        raise ValueError(f"expected the special tokens {sorted(absent)} in vocab.json")
+    pairs = [_pair_of_spellings(line.removesuffix("\r")) for line in lines if line]
+    return _from_spellings(vocab, pairs, {name: vocab[name] for name in specials})
+
+
+# ---- Hugging Face's file ----------------------------------------------------------------------
+
+
+def write_hugging_face(
+    path: _Path,
+    *,
+    merges: Merges,
+    ids: Sequence[int],
+    specials: Mapping[str, int],
+    pattern: str | None,
+    add_prefix_space: bool,
+    gpt2_pattern: str,
+) -> None:
+    """Write a `tokenizer.json`; whatever its format has besides is written as off."""
+    if pattern not in (None, gpt2_pattern):
+        raise ValueError(f"expected GPT-2's pattern or none, got {pattern!r}")
+    vocab, pairs = _spellings(merges, ids, specials)
+    level = {"type": "ByteLevel", "add_prefix_space": add_prefix_space, "trim_offsets": False}
+    level |= {"use_regex": pattern is not None}
+    flags = {**dict.fromkeys(_OTHER_ADDED, False), "normalized": False, "special": True}
+    added = [{"id": number, "content": name, **flags} for name, number in specials.items()]
+    model = {"type": "BPE", "unk_token": None, "fuse_unk": False, **_OTHER_BPE}
+    content = {"version": "1.0", "truncation": None, "padding": None}
+    content["added_tokens"] = sorted(added, key=lambda token: token["id"])
+    content |= {"normalizer": None, "pre_tokenizer": level, "post_processor": None}
+    content |= {"decoder": level, "model": {**model, "vocab": vocab, "merges": pairs}}
+    _write_json(path, content)
+
+
+def read_hugging_face(path: _Path, *, gpt2_pattern: str) -> dict:
+    """The settings in a `tokenizer.json`, or a refusal of what would give other ids than ours."""
+    content = _read_json(path)
+    level, model = _field(content, "pre_tokenizer", dict), _field(content, "model", dict)
+    level.setdefault("use_regex", True)  # absent in older files
+    added = _field(content, "added_tokens", list)
+    specials = {_field(token, "content", str): _field(token, "id", int) for token in added}
+    _check_hugging_face(content, level, model, added)
+    pairs = [_pair_of_spellings(pair) for pair in _field(model, "merges", list)]
+    return {
+        **_from_spellings(_field(model, "vocab", dict), pairs, specials),
+        "pattern": gpt2_pattern if _field(level, "use_regex", bool) else None,
+        "add_prefix_space": _field(level, "add_prefix_space", bool),
+    }
+
+
+def _check_hugging_face(content: dict, level: dict, model: dict, added: list) -> None:
+    """Refuse what would give other ids than ours, and say what it was."""
+    post = content.get("post_processor") or {"type": "ByteLevel"}  # which only moves offsets
+    types = [_field(part, "type", str) for part in (model, level, post)]
+    if types != ["BPE", "ByteLevel", "ByteLevel"]:
+        raise ValueError(
+            "expected a model BPE, a pre-tokenizer ByteLevel and no post-processor or ByteLevel, "
+            f"got {types}"
+        )
+    asked = [("normalizer", content.get("normalizer"))]
+    asked += [(name, model.get(name)) for name in _OTHER_BPE]
+    asked += [(name, token.get(name)) for token in added for name in _OTHER_ADDED]
+    asked += [("special", False) for token in added if not token.get("special")]
+    if refused := [(name, value) for name, value in asked if value or name == "special"]:
+        raise ValueError(f"expected nothing that would give other ids than ours, got {refused}")
+
+
+_OTHER_BPE = {
+    "dropout": None,
+    "continuing_subword_prefix": None,
+    "end_of_word_suffix": None,
+    "byte_fallback": False,
+    "ignore_merges": False,
+}
+_OTHER_ADDED = ["single_word", "lstrip", "rstrip"]
+
+
+# ---- reading and writing ----------------------------------------------------------------------
+
+
+def _read(path: _Path) -> str:
+    path = Path(path)
+    if (size := path.stat().st_size) > _LARGEST_FILE:
+        raise ValueError(f"expected at most {_LARGEST_FILE:,} bytes in {path.name}, got {size:,}")
+    try:
+        return path.read_bytes().decode()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"expected UTF-8 in {path.name}: {error}") from None
+
+
+def _read_json(path: _Path) -> dict:
+    text, name = _read(path), Path(path).name
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"expected JSON in {name}, got none: {error}; was it cut off?") from None
+    if not isinstance(content, dict):
+        raise ValueError(f"expected a JSON object in {name}, got {type(content).__name__}")
+    return content
+
+
+def _field(content: object, name: str, kind: type):
+    """One entry, which must be there and be of this kind."""
+    value = content.get(name) if isinstance(content, dict) else None
+    if type(value) is not kind:
+        raise ValueError(f"expected {name!r} as {kind.__name__}, got {type(value).__name__}")
+    return value
+
+
+@contextlib.contextmanager
+def naming(path: _Path) -> Iterator[None]:
+    """Say which file an error is about."""
+    try:
+        yield
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
+def _write_json(path: _Path, content: object) -> None:
+    _write(path, json.dumps(content, ensure_ascii=False, separators=(",", ":")) + "\n")
+
+
+def _write(path: _Path, text: str) -> None:
+    """Write a file whole: it gets its name only when it is complete."""
+    path = Path(path)
+    partial = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}")
+    try:
+        with partial.open("x", encoding="utf-8", newline="") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    finally:
+        with contextlib.suppress(OSError):
+            partial.unlink()
