@@ -22,7 +22,7 @@ code_sums  = { echo $(READY); find $(CODE) $(SUMS); find book ! -name '*.md' $(S
 page_sums  = find $(PAGES) $(SUMS) 2>/dev/null | LC_ALL=C sort
 
 .DEFAULT_GOAL := help
-.PHONY: help book test lab check-site reproduce clean
+.PHONY: help book test lab check-site reproduce bench clean
 
 help:  ## list the targets
 	@echo "The Next Token: make what?"
@@ -81,6 +81,10 @@ check-site: book  ## open every page in Chromium, and every chapter in JupyterLa
 reproduce: $(READY)  ## run every chapter twice and compare all outputs
 	@echo "== Every chapter twice, in fresh kernels"
 	@$(BIN)/python tests/reproduce.py
+
+bench: $(READY)  ## time src beside named peers, as ratios, and record them in results/
+	@echo "== Benchmarks"
+	@for benchmark in benchmarks/*.py; do $(ONE_THREAD) $(BIN)/python $$benchmark || exit 1; done
 
 clean:  ## remove the environment and everything built
 	@echo "== Clean"

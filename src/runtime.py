@@ -1,22 +1,20 @@
 """On which device does a chapter run, and will it give the same numbers tomorrow?
 
-Where: `device`. From which random numbers: `seed_everything`. With which algorithms:
-`deterministic`. And how far has it got: `progress`. One setting cannot be made
+Three questions, three functions: where (`device`), from which random numbers
+(`seed_everything`), and with which algorithms (`deterministic`). One setting cannot be made
 from inside: PYTHONHASHSEED is read when Python starts, so nothing in `src` may depend on the
 order of a set. What determinism costs is measured in `likelihood/maximum_likelihood`.
 """
 
 import os
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TypeVar
 
 import numpy as np
 import torch
 
 _DEVICES = ("cpu", "cuda", "mps")
-_Item = TypeVar("_Item")
 
 
 def device(name: str | None = None) -> torch.device:
@@ -97,25 +95,3 @@ def deterministic() -> Iterator[None]:
     finally:
         torch.use_deterministic_algorithms(enabled, warn_only=warn_only)
         torch.backends.cudnn.benchmark = benchmark
-
-
-def progress(items: Iterable[_Item], description: str) -> Iterator[_Item]:
-    """Go through some items behind a progress bar, which disappears when it is done.
-
-    In a notebook the bar shares the cell's output, and takes along what was printed before it.
-
-    Args:
-        items: what to go through; the bar knows how far it is if they have a length.
-        description: what is being done, in a word or two.
-    """
-    from IPython import get_ipython
-    from IPython.display import clear_output
-    from rich.console import Console
-    from rich.progress import track
-
-    notebook = get_ipython() is not None
-    # As a terminal's bar rather than a notebook's, which would need widgets and their scripts.
-    console = Console(force_jupyter=False, force_terminal=notebook or None, stderr=not notebook)
-    yield from track(items, description, console=console, transient=True)
-    if notebook:
-        clear_output()

@@ -13,7 +13,7 @@ import pytest
 SRC = Path(__file__).parents[1] / "src"
 
 LAYERS = {
-    **dict.fromkeys(["likelihood", "corpora", "runtime", "figures"], 0),
+    **dict.fromkeys(["likelihood", "corpora", "runtime", "progress", "figures"], 0),
     **dict.fromkeys(["sources", "tokenization", "unigram", "ngram", "attention"], 1),
     **dict.fromkeys(["transformer", "baselines"], 2),
     **dict.fromkeys(["gpt", "pretrained"], 3),
@@ -28,7 +28,9 @@ LAYERS = {
 LIGHT = {
     "corpora": {"torch", "numpy", "matplotlib"},
     "figures": {"torch"},
-    "unigram": {"torch", "numpy", "matplotlib"},
+    "ngram": {"torch", "matplotlib"},
+    "progress": {"torch", "numpy", "IPython", "rich"},
+    "unigram": {"torch", "numpy", "matplotlib", "rich"},
 }
 
 MODULES = {path.stem: path for path in sorted(SRC.glob("*.py")) if path.stem != "__init__"}

@@ -135,8 +135,3 @@ def test_where_cuda_has_not_started_the_block_makes_its_setting(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
     with runtime.deterministic():
         assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
-
-
-def test_progress_hands_on_every_item_and_leaves_standard_output_alone(capsys):
-    assert list(runtime.progress(iter("abc"), "spelling")) == ["a", "b", "c"]
-    assert capsys.readouterr().out == ""

@@ -1,0 +1,569 @@
+"""`src.evaluation` against numbers worked by hand, a slow loop, identities and wrong evaluators.
+
+`GALLERY` holds the wrong evaluators of the chapter in their least form. The same three assertions
+that `corpus_perplexity` passes below must fail for each of them: a test of tests.
+"""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import tensor
+
+from src.evaluation import (
+    Score,
+    bootstrap,
+    corpus_perplexity,
+    document_scores,
+    documents,
+    paired_bootstrap,
+)
+from src.likelihood import joint_log_prob, log_softmax
+from src.sources import small_english
+
+V, END = 7, 0
+LENGTHS = (2, 13, 5, 23)
+
+
+def hashing_model(ids, *, length=None):
+    """Logits that depend on every one of the last `length` inputs and on nothing else."""
+    weights = torch.sin(torch.arange(1, V + 1, dtype=torch.float64))
+    rows = []
+    for row in ids:
+        states = []
+        for t in range(len(row)):
+            seen = row[: t + 1] if length is None else row[max(0, t + 1 - length) : t + 1]
+            state = 0.0
+            for token in seen.tolist():
+                state = math.sin(2.0 * state + token + 1.0)
+            states.append(3.0 * state * weights + weights.flip(0) * math.cos(5 * state))
+        rows.append(torch.stack(states))
+    return torch.stack(rows)  # (B, T, V)
+
+
+def uniform_model(ids):
+    return torch.zeros(*ids.shape, V, dtype=torch.float64)
+
+
+@pytest.fixture(scope="module")
+def texts():
+    generator = torch.Generator().manual_seed(0)
+    return [torch.randint(V, (length,), generator=generator) for length in LENGTHS]
+
+
+def slow_nats(model, texts, context_length, stride):
+    """The definition as a loop: one token, one call, no batch, no padding."""
+    nats = 0.0
+    for ids in texts:
+        for t in range(len(ids) - 1):
+            start = stride * math.ceil(max(0, t + 1 - context_length) / stride)
+            logits = model(ids[None, start : t + 1])[0, -1]
+            nats -= float(log_softmax(logits)[ids[t + 1]])
+    return nats
+
+
+# Score
+
+
+def test_scores_add_up_and_divide_once():
+    total = Score(4.0, 4, 3) + Score(8.0, 2, 5)  # losses 1 and 4; their mean would be 2.5
+    assert total == Score(12.0, 6, 8)
+    assert total.loss == 2.0
+    assert total.perplexity == pytest.approx(math.exp(2.0))
+    assert total.bits_per_byte == pytest.approx(12 / math.log(2) / 8)
+
+
+def test_bytes_are_known_only_where_every_part_knows_them():
+    assert (Score(1.0, 1, 1) + Score(1.0, 1)).n_bytes is None
+    with pytest.raises(ValueError, match="pass n_bytes"):
+        _ = Score(1.0, 1).bits_per_byte
+
+
+def test_an_enormous_loss_has_an_infinite_perplexity_and_no_overflow_error():
+    assert Score(10_000.0, 1).perplexity == math.inf
+
+
+# documents
+
+
+def test_documents_share_the_end_token_between_them():
+    found = documents(tensor([0, 5, 6, 0, 7, 0]), end=0)
+    assert [text.tolist() for text in found] == [[0, 5, 6, 0], [0, 7, 0]]
+
+
+def test_documents_hold_every_token_of_the_stream_but_the_first_as_a_target():
+    source = small_english()
+    drawn = source.sample_texts(11, generator=torch.Generator().manual_seed(1))
+    stream = torch.cat([source.encode("<end>"), *drawn])
+    found = documents(stream, end=0)
+    assert torch.equal(torch.cat([text[1:] for text in found]), stream[1:])
+    assert all(torch.equal(text[1:], whole) for text, whole in zip(found, drawn, strict=True))
+
+
+@pytest.mark.parametrize("stream", [[], [0], [5, 0], [0, 5], [[0, 0]]])
+def test_a_stream_begins_and_closes_with_the_end_token(stream):
+    with pytest.raises(ValueError, match="begins and closes with the end token"):
+        documents(tensor(stream, dtype=torch.long), end=0)
+
+
+# corpus_perplexity: numbers by hand and identities
+
+
+def test_two_tokens_by_hand():
+    """After token 0 the model says (1/4, 3/4), after token 1 (1/2, 1/2); the text is 0, 1, 0."""
+    table = tensor([[1.0, 3.0], [1.0, 1.0]], dtype=torch.float64).log()
+    score = corpus_perplexity(lambda ids: table[ids], tensor([0, 1, 0]), context_length=2)
+    assert score.nats == pytest.approx(-math.log(3 / 4) - math.log(1 / 2))
+    assert score.tokens == 2
+
+
+@pytest.mark.parametrize(("context_length", "stride"), [(1, 1), (5, 5), (5, 2), (100, 3)])
+def test_the_uniform_model_has_the_perplexity_of_its_vocabulary(texts, context_length, stride):
+    score = corpus_perplexity(uniform_model, texts, context_length=context_length, stride=stride)
+    assert score.tokens == sum(LENGTHS) - len(LENGTHS)
+    assert score.perplexity == pytest.approx(V, rel=1e-12)
+
+
+def test_the_exact_model_scores_what_its_source_says():
+    source = small_english()
+    drawn = source.sample_texts(17, generator=torch.Generator().manual_seed(2))
+    stream = torch.cat([source.encode("<end>"), *drawn])
+
+    def exact(ids):
+        return source.transition.log()[ids]
+
+    for context_length in (1, 4, 1_000):
+        score = corpus_perplexity(exact, documents(stream, end=0), context_length=context_length)
+        assert score.nats == pytest.approx(-source.log_prob(stream[1:]), rel=1e-12)
+
+
+def test_a_full_context_is_the_chain_rule(texts):
+    def next_log_probs(context):
+        return log_softmax(hashing_model(torch.cat([text[:1], context])[None])[0, -1])
+
+    for text in texts:
+        expected = -float(joint_log_prob(next_log_probs, text[1:]))
+        full = corpus_perplexity(hashing_model, text, context_length=len(text) - 1)
+        assert full.nats == pytest.approx(expected, rel=1e-12)
+        slid = corpus_perplexity(hashing_model, text, context_length=len(text) - 1, stride=1)
+        assert slid.nats == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("context_length", "stride"), [(1, 1), (2, 1), (5, 1), (5, 2), (5, 3), (5, 5), (11, 4)]
+)
+def test_windows_score_what_the_slow_loop_scores(texts, context_length, stride):
+    score = corpus_perplexity(
+        hashing_model, texts, context_length=context_length, stride=stride, batch_size=3
+    )
+    expected = slow_nats(hashing_model, texts, context_length, stride)
+    assert score.nats == pytest.approx(expected, rel=1e-12)
+
+
+def test_stride_one_gives_every_token_the_last_inputs(texts):
+    """A model that itself looks at the last 4 inputs only needs no other window."""
+
+    def short_sighted(ids):
+        return hashing_model(ids, length=4)
+
+    slid = corpus_perplexity(hashing_model, texts, context_length=4, stride=1)
+    whole = corpus_perplexity(short_sighted, texts, context_length=1_000)
+    assert slid.nats == pytest.approx(whole.nats, rel=1e-12)
+
+
+def test_no_stride_means_disjoint_chunks(texts):
+    chunks = corpus_perplexity(hashing_model, texts, context_length=5)
+    assert chunks == corpus_perplexity(hashing_model, texts, context_length=5, stride=5)
+    by_hand = [text[i : i + 6] for text in texts for i in range(0, len(text) - 1, 5)]
+    assert chunks.nats == pytest.approx(
+        corpus_perplexity(hashing_model, by_hand, context_length=5).nats, rel=1e-12
+    )
+
+
+@pytest.mark.parametrize(("context_length", "stride"), [(5, 5), (5, 2), (5, 1)])
+def test_a_window_never_exceeds_the_context_length(texts, context_length, stride):
+    seen = []
+
+    def watching(ids):
+        seen.append(ids.shape[1])
+        return uniform_model(ids)
+
+    corpus_perplexity(watching, texts, context_length=context_length, stride=stride)
+    assert max(seen) == context_length
+
+
+# … and invariance, with the evaluators that lack it
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    order=st.permutations(range(len(LENGTHS))),
+    batch_size=st.integers(1, 9),
+    stride=st.integers(1, 5),
+)
+def test_the_score_is_unchanged_by_batch_size_padding_and_order(texts, order, batch_size, stride):
+    options = {"context_length": 5, "stride": stride}
+    reference = slow_nats(hashing_model, texts, 5, stride)
+    shuffled = [texts[m] for m in order]
+    score = corpus_perplexity(hashing_model, shuffled, batch_size=batch_size, **options)
+    assert score.nats == pytest.approx(reference, rel=1e-12)
+    assert score.tokens == sum(LENGTHS) - len(LENGTHS)
+    parts = document_scores(hashing_model, shuffled, batch_size=batch_size, **options)
+    for m, part in zip(order, parts, strict=True):
+        assert part.nats == pytest.approx(slow_nats(hashing_model, [texts[m]], 5, stride))
+
+
+def token_nats(text):
+    """The surprise of each token of a text with its whole past, (T,)."""
+    log_probs = log_softmax(hashing_model(text[None, :-1])[0])
+    return -log_probs[torch.arange(len(text) - 1), text[1:]]
+
+
+def batches(texts, size):
+    return [texts[i : i + size] for i in range(0, len(texts), size)]
+
+
+def mean(values):
+    values = list(values)
+    return sum(values) / len(values)
+
+
+def batch_losses(texts, size):
+    return [float(torch.cat([token_nats(t) for t in b]).mean()) for b in batches(texts, size)]
+
+
+def mean_of_batch_means(texts, size):
+    return mean(batch_losses(texts, size))
+
+
+def log_of_mean_of_exp(texts, size):
+    return math.log(mean(math.exp(loss) for loss in batch_losses(texts, size)))
+
+
+def padding_counted(texts, size):
+    """Short texts are filled with end tokens, which are scored and counted like any others."""
+    nats, tokens = 0.0, 0
+    for batch in batches(texts, size):
+        longest = max(map(len, batch))
+        for text in batch:
+            padded = torch.cat([text, torch.full((longest - len(text),), END)])
+            nats, tokens = nats + float(token_nats(padded).sum()), tokens + longest - 1
+    return nats / tokens
+
+
+def stride_counted_twice(texts, size, context_length=5, stride=2):
+    """Overlapping windows, each scored in full; every text's last tokens once more."""
+    nats, tokens = 0.0, 0
+    for text in texts:
+        for start in range(0, len(text) - 1, stride):
+            part = token_nats(text[start : start + context_length + 1])
+            nats, tokens = nats + float(part.sum()), tokens + len(part)
+    return nats / tokens
+
+
+def texts_weighted_equally(texts, size):
+    return mean(float(token_nats(text).mean()) for text in texts)
+
+
+GALLERY = [
+    mean_of_batch_means,
+    log_of_mean_of_exp,
+    padding_counted,
+    stride_counted_twice,
+    texts_weighted_equally,
+]
+
+
+def src_evaluator(texts, size):
+    return corpus_perplexity(hashing_model, texts, context_length=1_000, batch_size=size).loss
+
+
+def unchanged_by_batch_size(evaluator, texts):
+    return all(math.isclose(evaluator(texts, 1), evaluator(texts, size)) for size in (2, 3, 4))
+
+
+def unchanged_by_order(evaluator, texts):
+    return math.isclose(evaluator(texts, 3), evaluator(texts[::-1], 3))
+
+
+def is_the_chain_rule(evaluator, texts):
+    """loss · tokens = - log P, the product over all texts, whatever the batches."""
+    tokens = sum(len(text) - 1 for text in texts)
+    log_prob = -sum(float(token_nats(text).sum()) for text in texts)
+    return math.isclose(evaluator(texts, 3) * tokens, -log_prob)
+
+
+CHECKS = [unchanged_by_batch_size, unchanged_by_order, is_the_chain_rule]
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_the_right_evaluator_passes_every_check(texts, check):
+    assert check(src_evaluator, texts)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "caught_by"),
+    [
+        (mean_of_batch_means, {unchanged_by_batch_size, unchanged_by_order, is_the_chain_rule}),
+        (log_of_mean_of_exp, {unchanged_by_batch_size, unchanged_by_order, is_the_chain_rule}),
+        (padding_counted, {unchanged_by_batch_size, unchanged_by_order, is_the_chain_rule}),
+        (stride_counted_twice, {is_the_chain_rule}),
+        (texts_weighted_equally, {is_the_chain_rule}),
+    ],
+)
+def test_each_wrong_evaluator_is_caught(texts, wrong, caught_by):
+    assert {check for check in CHECKS if not check(wrong, texts)} == caught_by
+
+
+def test_the_gallery_gives_as_many_numbers_as_it_has_evaluators(texts):
+    numbers = [evaluator(texts, 3) for evaluator in [*GALLERY, src_evaluator]]
+    assert len({round(number, 3) for number in numbers}) == len(GALLERY) + 1
+
+
+def test_replacement_characters_do_not_count_as_bytes():
+    """Two letters of 3 and 2 bytes, cut after the second byte: the halves claim 3 and 5."""
+    text = "あé".encode()
+    halves = [text[:2], text[2:]]
+    wrong = sum(len(half.decode(errors="replace").encode()) for half in halves)
+    ids = tensor([0, *text, 0])
+    score = corpus_perplexity(
+        lambda ids: torch.zeros(*ids.shape, 256), ids, context_length=2, n_bytes=len(text)
+    )
+    assert (score.n_bytes, wrong) == (5, 8)
+    assert score.bits_per_byte == pytest.approx(6 * 8 / 5)  # the end token is paid for, not counted
+
+
+# Gradients, modes, devices
+
+
+def test_no_gradient_is_kept_and_the_mode_is_left_alone(texts):
+    table = torch.nn.Embedding(V, V)
+    assert table.training
+    watched = []
+
+    def watching(ids):
+        watched.append(torch.is_grad_enabled())
+        return table(ids)
+
+    corpus_perplexity(watching, texts, context_length=5)
+    assert table.training
+    assert not any(watched)
+    assert torch.is_grad_enabled()
+
+
+def test_the_ids_are_not_changed(texts):
+    before = [text.clone() for text in texts]
+    corpus_perplexity(hashing_model, texts, context_length=5, stride=3)
+    assert all(torch.equal(a, b) for a, b in zip(before, texts, strict=True))
+
+
+def test_logits_of_half_precision_are_not_summed_in_it():
+    """float16 ends at 65,504, and knows log 7 to three digits only."""
+
+    def half(ids):
+        return torch.zeros(*ids.shape, V, dtype=torch.float16)
+
+    score = corpus_perplexity(half, torch.zeros(40_001, dtype=torch.long), context_length=40_000)
+    assert score.loss == pytest.approx(math.log(V), rel=1e-6)
+
+
+# Zero probabilities and NaN
+
+
+def never_says_three(ids):
+    logits = uniform_model(ids)
+    logits[..., 3] = -math.inf
+    return logits
+
+
+def test_a_zero_probability_costs_infinitely_much_and_is_not_nan():
+    score = corpus_perplexity(
+        never_says_three, [tensor([0, 3, 1]), tensor([0, 1])], context_length=2, n_bytes=3
+    )
+    assert (score.nats, score.loss, score.perplexity) == (math.inf, math.inf, math.inf)
+    assert score.bits_per_byte == math.inf
+    assert math.isfinite(corpus_perplexity(never_says_three, tensor([0, 1]), context_length=2).nats)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_nan_logits_are_named_with_their_place(texts, bad):
+    def broken(ids):
+        logits = uniform_model(ids)
+        logits[ids == V - 1] = bad
+        return logits
+
+    text = tensor([0, 1, V - 1, 2])
+    with pytest.raises(ValueError, match="NaN for token 3 of document 1"):
+        corpus_perplexity(broken, [tensor([0, 1]), text], context_length=4)
+
+
+def test_nan_at_padding_is_nobodys_business():
+    def broken_past_two(ids):
+        logits = uniform_model(ids)
+        logits[:, 2:] = torch.where((ids[:, 2:] == 0)[..., None], math.nan, 0.0)
+        return logits
+
+    short, long = tensor([0, 1, 2]), tensor([0, 1, 2, 3, 4])
+    score = corpus_perplexity(broken_past_two, [short, long], context_length=4, batch_size=2)
+    assert score.perplexity == pytest.approx(V)
+
+
+# Bad input
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"context_length": 0}, "context_length and batch_size of at least 1, got 0"),
+        ({"context_length": 4, "batch_size": 0}, "at least 1, got 4 and 0"),
+        ({"context_length": 4, "stride": 0}, "a stride from 1 to context_length = 4, got 0"),
+        ({"context_length": 4, "stride": 5}, "leave tokens between the windows"),
+        ({"context_length": 4, "n_bytes": 0}, "n_bytes of at least 1, got 0"),
+    ],
+)
+def test_options_out_of_range_are_refused(texts, options, message):
+    with pytest.raises(ValueError, match=message):
+        corpus_perplexity(uniform_model, texts, **options)
+
+
+@pytest.mark.parametrize(
+    ("ids", "message"),
+    [
+        ([], "at least one document, got none"),
+        (tensor([], dtype=torch.long), r"at least 2 tokens.*\(0,\) for document 0"),
+        (tensor([1]), r"at least 2 tokens.*\(1,\)"),
+        ([tensor([1, 2]), tensor([1])], r"\(1,\) for document 1"),
+        (tensor([[1, 2], [3, 4]]), r"\(2, 2\)"),
+        (tensor([1, V]), "ids from 0 to 6"),
+    ],
+)
+def test_texts_without_a_target_are_refused(ids, message):
+    with pytest.raises(ValueError, match=message):
+        corpus_perplexity(uniform_model, ids, context_length=4)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bool, torch.complex64])
+def test_ids_are_integers(dtype):
+    with pytest.raises(TypeError, match="integer token ids"):
+        corpus_perplexity(uniform_model, torch.zeros(3, dtype=dtype), context_length=4)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda ids: torch.zeros(*ids.shape),
+        lambda ids: torch.zeros(len(ids), V),
+        lambda ids: torch.zeros(*ids.T.shape, V),
+    ],
+)
+def test_logits_of_another_shape_are_refused(wrong):
+    with pytest.raises(ValueError, match="one row for each input"):
+        corpus_perplexity(wrong, tensor([0, 1, 2]), context_length=4)
+
+
+def test_a_model_that_returns_a_tuple_is_told_how_to_be_wrapped():
+    with pytest.raises(TypeError, match="got tuple; wrap it"):
+        corpus_perplexity(lambda ids: (uniform_model(ids),), tensor([0, 1]), context_length=4)
+
+
+# One score for each document
+
+
+def test_document_scores_add_up_to_the_corpus(texts):
+    sizes = [3, 5, 7, 11]
+    parts = document_scores(hashing_model, texts, context_length=5, stride=2, n_bytes=sizes)
+    whole = corpus_perplexity(hashing_model, texts, context_length=5, stride=2, n_bytes=26)
+    assert [part.n_bytes for part in parts] == sizes
+    assert [part.tokens for part in parts] == [length - 1 for length in LENGTHS]
+    assert sum(part.nats for part in parts) == pytest.approx(whole.nats)
+
+
+def test_every_document_needs_its_number_of_bytes(texts):
+    with pytest.raises(ValueError, match="expected 4 numbers of bytes, got 1"):
+        document_scores(uniform_model, texts, context_length=5, n_bytes=[26])
+
+
+# Bootstrap
+
+
+@pytest.fixture
+def generator():
+    return torch.Generator().manual_seed(3)
+
+
+def test_the_difference_is_a_ratio_of_sums_by_hand(generator):
+    """Documents of 1 and 9 tokens: (2 - 1 + 9 - 18) / 10 = -0.8; the mean of losses says 0."""
+    ours = [Score(2.0, 1, 1), Score(9.0, 9, 9)]
+    theirs = [Score(1.0, 1, 1), Score(18.0, 9, 9)]
+    interval = paired_bootstrap(ours, theirs, unit="nats per token", generator=generator)
+    assert interval.estimate == pytest.approx(-0.8)
+    bits = paired_bootstrap(ours, theirs, generator=generator)
+    assert bits.estimate == pytest.approx(-0.8 / math.log(2))
+
+
+def test_two_documents_resample_in_three_ways(generator):
+    """AA, AB, BA, BB: ratios 1, -0.8 (twice) and -1, so that the outer quantiles are -1 and 1."""
+    ours = [Score(2.0, 1), Score(9.0, 9)]
+    theirs = [Score(1.0, 1), Score(18.0, 9)]
+    interval = paired_bootstrap(ours, theirs, unit="nats per token", generator=generator)
+    assert (interval.low, interval.high) == pytest.approx((-1.0, 1.0))
+    inner = paired_bootstrap(ours, theirs, unit="nats per token", level=0.3, generator=generator)
+    assert (inner.low, inner.high) == pytest.approx((-0.8, -0.8))
+
+
+def test_the_interval_is_as_wide_as_the_central_limit_theorem_says():
+    """400 documents of one token, differences of variance 1: a 95 % interval of ± 1.96 / 20."""
+    generator = torch.Generator().manual_seed(4)
+    noise = torch.randn(400, generator=generator, dtype=torch.float64)
+    noise = (noise - noise.mean()) / noise.std(unbiased=False)
+    ours = [Score(float(x) + 5.0, 1) for x in noise]
+    theirs = [Score(5.0, 1)] * 400
+    interval = paired_bootstrap(ours, theirs, unit="nats per token", generator=generator)
+    assert interval.estimate == pytest.approx(0.0, abs=1e-12)
+    assert interval.high == pytest.approx(1.96 / 20, rel=0.1)
+    assert interval.low == pytest.approx(-1.96 / 20, rel=0.1)
+
+
+def test_pairing_cancels_what_makes_documents_hard():
+    generator = torch.Generator().manual_seed(5)
+    hardness = 5 * torch.rand(50, generator=generator, dtype=torch.float64) + 1
+    theirs = [Score(float(x), 1, 1) for x in hardness]
+    ours = [Score(float(x) - 0.01, 1, 1) for x in hardness]
+    alone = bootstrap(ours, generator=generator)
+    paired = paired_bootstrap(ours, theirs, generator=generator)
+    assert alone.high - alone.low > 0.5
+    assert paired.high == pytest.approx(paired.low) == pytest.approx(-0.01 / math.log(2))
+
+
+def test_a_generator_makes_the_interval_repeatable():
+    scores = [Score(float(n), 2, 3) for n in range(1, 12)]
+    first, second, other = (
+        bootstrap(scores, generator=torch.Generator().manual_seed(seed)) for seed in (0, 0, 1)
+    )
+    assert first == second != other
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "options", "message"),
+    [
+        ([Score(1.0, 1, 1)], [Score(1.0, 1, 1)], {}, "at least 2 documents, got 1"),
+        ([Score(1.0, 1, 1)] * 2, [Score(1.0, 1, 1)] * 3, {}, "2 and 3 documents"),
+        ([Score(1.0, 1, 1)] * 2, [Score(1.0, 1, 2)] * 2, {}, "different sizes"),
+        ([Score(1.0, 1)] * 2, [Score(1.0, 1)] * 2, {}, "know their bytes"),
+        (
+            [Score(1.0, 1, 1)] * 2,
+            [Score(1.0, 2, 1)] * 2,
+            {"unit": "nats per token"},
+            "other tokens compare in 'bits per byte'",
+        ),
+        ([Score(math.inf, 1, 1)] * 2, [Score(1.0, 1, 1)] * 2, {}, "of which 0 are finite"),
+        ([Score(1.0, 1, 1)] * 2, [Score(1.0, 1, 1)] * 2, {"unit": "bits"}, "a unit among"),
+        ([Score(1.0, 1, 1)] * 2, [Score(1.0, 1, 1)] * 2, {"resamples": 0}, "resamples >= 1"),
+        ([Score(1.0, 1, 1)] * 2, [Score(1.0, 1, 1)] * 2, {"level": 1.0}, "0 < level < 1"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(ours, theirs, options, message, generator):
+    with pytest.raises(ValueError, match=message):
+        paired_bootstrap(ours, theirs, generator=generator, **options)
