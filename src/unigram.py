@@ -8,6 +8,8 @@ bytes and an edge i -> j for each token w that stands between two of them make a
     beta(i)  = sum over edges i -> j of p(w) beta(j)         m = alpha(i) p(w) beta(j) / P(word)
     best(j)  = max over edges i -> j of best(i) p(w)         (Viterbi)
 
+where m, an edge's posterior, is the share of the word's probability on the paths through it.
+
 Training: start from many frequent substrings; EM, with these posteriors as fractional counts; drop
 the tokens that are missed least; repeat. The 256 bytes stay, so no text is unknown. Everything is
 in logarithms and plain Python. Source: Kudo 2018, section 3. Derived in `tokens/unigram`.
@@ -20,10 +22,12 @@ import random
 import re
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain, repeat
 from typing import NamedTuple
+
+from .progress import progress as progress_bar
 
 # Letters, digits or signs, each with the space before them if there is one; or white space.
 PATTERN = r" ?[^\W\d_]+| ?\d+| ?(?:[^\s\w]|_)+|\s+(?!\S)|\s+"
@@ -158,7 +162,7 @@ def sample_path(
         edges, log_probs: as for `forward`.
         generator: draws the numbers.
         sharpness: 1 draws from the posterior, 0 any segmentation alike, large ones the best.
-            (alpha of Kudo 2018, section 3.2.)
+            (alpha of Kudo 2018, section 3.3.)
     """
     if sharpness < 0:
         raise ValueError(f"sharpness must be at least 0, got {sharpness!r}")
@@ -261,7 +265,7 @@ def seed_pieces(
 ) -> list[tuple[bytes, int]]:
     """The substrings of words that cover most text: (bytes, number of occurrences).
 
-    Ordered by occurrences times length, as Kudo (2018) suggests; then alphabetically. Each has two
+    Ordered by occurrences times length, as in SentencePiece; then alphabetically. Each has two
     bytes or more, occurs twice or more, and cuts no character in two.
 
     >>> seed_pieces({"papa": 1, "mapa": 2}, 3)
@@ -301,8 +305,7 @@ class Step(NamedTuple):
 class UnigramTokenizer:
     """Tokens with probabilities; encodes a text by the likeliest segmentation of each of its words.
 
-    Ids 0 to 255 are the bytes, then come the learnt tokens, then the special ones. `encode` never
-    makes a special token: no text can forge one; a caller appends `tokenizer.specials[name]`.
+    Ids 0 to 255 are the bytes, then come the learnt tokens, then the special ones.
 
     >>> tokenizer = UnigramTokenizer({b"he": -1.0, b"ll": -2.0, b"hell": -2.9, b"o": -2.0})
     >>> [tokenizer.token_bytes(token) for token in tokenizer.encode("hello")]
@@ -352,27 +355,29 @@ class UnigramTokenizer:
     @classmethod
     def train(
         cls,
-        texts: str | Iterable[str],
-        *,
+        text: str | Iterable[str],
         vocab_size: int,
+        *,
         n_seeds: int | None = None,
         longest: int = 16,
         kept: float = 0.75,
         em_steps: int = 2,
         pattern: str | None = PATTERN,
         specials: Sequence[str] = ("<|endoftext|>",),
+        progress: bool = False,
         report: Callable[[Step], object] | None = None,
     ) -> UnigramTokenizer:
         """A tokenizer learnt from text: seeds, then EM and pruning by turns, then EM.
 
         Args:
-            texts: a text, or several; read once.
+            text: one text, or an iterable of texts, of which one at a time is held in memory.
             vocab_size: bytes and special tokens included.
             n_seeds: tokens to start from; None: ten times as many as are to be learnt.
             longest: characters of the longest token.
             kept: the share of the tokens that a pruning leaves.
             em_steps: steps of EM before each pruning, and after the last.
             pattern, specials: as for the constructor.
+            progress: whether to show a bar.
             report: called before each step of EM, and at the end.
         Returns:
             Learnt tokens in the order of their probability. They are fewer than asked for, with a
@@ -392,7 +397,7 @@ class UnigramTokenizer:
                 "expected kept between 0 and 1, em_steps and longest at least 1; "
                 f"got kept={kept!r}, em_steps={em_steps!r}, longest={longest!r}"
             )
-        words = count_words(texts, pattern)
+        words = count_words(text, pattern)
         spelt = {_to_bytes(word): frequency for word, frequency in words.items()}
         seeds = seed_pieces(words, 10 * wanted if n_seeds is None else n_seeds, longest=longest)
         if len(seeds) < wanted:
@@ -405,9 +410,17 @@ class UnigramTokenizer:
         for word, frequency in spelt.items():
             for value in word:
                 byte_counts[value] += frequency
-        weights = [*byte_counts, *(count for _, count in seeds)]
+        sizes = [len(seeds)]  # after each round; the last round prunes nothing
+        while sizes[-1] > wanted:
+            sizes.append(max(wanted, int(kept * sizes[-1])))
+        sizes = [*sizes[1:], sizes[-1]]
         log_probs = _fit(
-            spelt, [piece for piece, _ in seeds], weights, wanted, kept, em_steps, report
+            spelt,
+            [piece for piece, _ in seeds],
+            [*byte_counts, *(count for _, count in seeds)],
+            progress_bar(sizes, "training") if progress else sizes,
+            em_steps,
+            report,
         )
         learnt = sorted(log_probs.keys() - set(BYTES), key=lambda w: (-log_probs[w], w))
         ordered = {piece: log_probs[piece] for piece in chain(BYTES, learnt)}
@@ -430,13 +443,30 @@ class UnigramTokenizer:
             return self.pieces[token]
         return self._names[token - len(self.pieces)].encode()
 
-    def encode(self, text: str) -> list[int]:
+    def encode(self, text: str, allowed_special: Collection[str] = ()) -> list[int]:
         """The ids of the likeliest segmentation.
 
+        Args:
+            text: any text without lone surrogates.
+            allowed_special: the names that may become special tokens; no other text can forge one.
         Raises:
-            ValueError: the text holds a lone surrogate, which has no bytes.
+            TypeError: `allowed_special` is a string.
+            ValueError: a lone surrogate; a name that is none of `specials`.
         """
-        return [token for word in self._words(text) for token in self._best(word)[0]]
+        if isinstance(allowed_special, str):
+            raise TypeError(f"allowed_special must be a collection, got {allowed_special!r}")
+        if unknown := sorted(set(allowed_special) - set(self.specials)):
+            raise ValueError(f"allowed_special must be in {list(self.specials)}, got {unknown}")
+        # The first of the alternatives that fits is taken, so the longest must stand first.
+        names = map(re.escape, sorted(allowed_special, key=len, reverse=True))
+        parts = re.split(f"({'|'.join(names)})", text) if allowed_special else [text]
+        ids = []
+        for number, part in enumerate(parts):  # text, name, text, name, …, text
+            if number % 2:
+                ids.append(self.specials[part])
+            else:
+                ids += chain.from_iterable(self._best(word)[0] for word in self._words(part))
+        return ids
 
     def decode(self, ids: Iterable[int], errors: str = "replace") -> str:
         """The text of any ids, the best segmentation or not.
@@ -485,34 +515,39 @@ class UnigramTokenizer:
 
 def _fit(
     words: Mapping[bytes, int],
-    pieces: Sequence[bytes],
+    seeds: Sequence[bytes],
     weights: Sequence[float],
-    wanted: int,
-    kept: float,
+    sizes: Iterable[int],
     em_steps: int,
     report: Callable[[Step], object] | None,
 ) -> dict[bytes, float]:
-    """EM and pruning by turns until `wanted` tokens are left besides the bytes."""
-    all_pieces, log_probs = [*BYTES, *pieces], _with_floor(weights)
-    while True:
-        ids = {piece: token for token, piece in enumerate(all_pieces)}
-        longest = max(map(len, all_pieces))
+    """EM and then pruning, round by round, to as many tokens besides the bytes as `sizes` says."""
+    pieces, log_probs = [*BYTES, *seeds], _with_floor(weights)
+    for size in sizes:
+        ids = {piece: token for token, piece in enumerate(pieces)}
+        longest = max(map(len, pieces))
         lattices = [lattice(word, ids, longest=longest) for word in words]
         for step in range(em_steps + 1):
             expected = expect(lattices, words.values(), log_probs)
             if report is not None:
-                report(Step(len(all_pieces), expected.log_likelihood))
+                report(Step(len(pieces), expected.log_likelihood))
             if step < em_steps:
                 log_probs = maximise(expected.counts, log_probs)
-        n_learnt = len(all_pieces) - len(BYTES)
-        if n_learnt <= wanted:
-            return dict(zip(all_pieces, log_probs, strict=True))
-        losses = [(-expected.losses[t], all_pieces[t], t) for t in ids.values()]
-        n_left = max(wanted, int(kept * n_learnt))
-        left = [t for _, _, t in sorted(losses[len(BYTES) :])[:n_left]]
-        left = [*range(len(BYTES)), *left]
-        all_pieces = [all_pieces[t] for t in left]
-        log_probs = maximise([expected.counts[t] for t in left], [log_probs[t] for t in left])
+        if size < len(pieces) - len(BYTES):
+            left = _worth_most(pieces, expected.losses, size)
+            pieces = [pieces[token] for token in left]
+            log_probs = maximise(
+                [expected.counts[token] for token in left], [log_probs[token] for token in left]
+            )
+    return dict(zip(pieces, log_probs, strict=True))
+
+
+def _worth_most(pieces: Sequence[bytes], losses: Sequence[float], size: int) -> list[int]:
+    """The bytes, and the `size` other tokens with the greatest losses."""
+    order = sorted(
+        range(len(BYTES), len(pieces)), key=lambda token: (-losses[token], pieces[token])
+    )
+    return [*range(len(BYTES)), *order[:size]]
 
 
 def count_words(texts: str | Iterable[str], pattern: str | None = PATTERN) -> Counter[str]:

@@ -392,8 +392,27 @@ def test_special_tokens_have_ids_that_no_text_makes():
     assert tokenizer.specials == {"<|endoftext|>": 257, "<|pad|>": 258}
     assert tokenizer.vocab_size == 259
     assert max(tokenizer.encode("ab<|endoftext|>")) == 256
+    assert tokenizer.encode("ab<|endoftext|>ab<|pad|>", tokenizer.specials) == [256, 257, 256, 258]
+    assert 258 not in tokenizer.encode("<|pad|><|endoftext|>", ["<|endoftext|>"])
     assert tokenizer.token_bytes(258) == b"<|pad|>"
     assert tokenizer.decode([256, 257]) == "ab<|endoftext|>"
+
+
+def test_of_overlapping_special_tokens_the_longest_wins():
+    tokenizer = UnigramTokenizer({}, specials=("<a>", "<a><b>"))
+    assert tokenizer.encode("<a><b><a>", ["<a>", "<a><b>"]) == [257, 256]
+
+
+def test_special_names_are_given_as_a_collection():
+    with pytest.raises(TypeError, match=r"collection, got '<\|endoftext"):
+        UnigramTokenizer({}).encode("a", "<|endoftext|>")
+    with pytest.raises(ValueError, match=r"got \['<pad>'\]"):
+        UnigramTokenizer({}).encode("a", ["<pad>"])
+
+
+def test_training_shows_a_bar_on_request(capsys):
+    trained(progress=True)
+    assert capsys.readouterr().out == ""  # the bar goes to the error stream
 
 
 def test_bytes_that_are_no_utf8_are_replaced_or_refused(tokenizer):
