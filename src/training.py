@@ -120,8 +120,7 @@ def fit(
         FloatingPointError: the loss, or the gradient's norm, is no longer finite.
     """
     _check_settings(steps, learning_rate, clip, every, validation, keep_best)
-    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    rule = optimiser(parameters, lr=learning_rate, weight_decay=weight_decay)
+    rule = optimiser(model.parameters(), lr=learning_rate, weight_decay=weight_decay)
     history, best, supply = History(), None, _endless(data)
     counted = range(steps + 1)  # 0: before the first step
     for step in progress_bar(counted, "training") if progress else counted:

@@ -101,6 +101,18 @@ def test_the_toc_lists_each_page_once_and_nothing_else():
     assert not found, "\n".join(found)
 
 
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_the_readme_links_each_chapter_by_its_title(name):
+    title = next(heading.title for heading in page_of(name).headings)
+    assert f"[{title}]({name})" in text_of("README.md"), f"README.md lacks [{title}]({name})"
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_the_readme_says_what_each_module_holds(name):
+    if name != "src/__init__.py":
+        assert f"| `{name}` |" in text_of("README.md"), f"README.md lacks a row for {name}"
+
+
 # ---- citations -------------------------------------------------------------------------------
 
 
