@@ -1,0 +1,544 @@
+"""The unigram tokenizer against every segmentation written out, its laws, and SentencePiece."""
+
+import io
+import math
+import random
+import re
+import warnings
+from collections import Counter
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from src import unigram
+from src.unigram import (
+    BYTES,
+    ESCAPE,
+    UnigramTokenizer,
+    backward,
+    best_path,
+    count_words,
+    expect,
+    forward,
+    lattice,
+    maximise,
+    posteriors,
+    sample_path,
+    seed_pieces,
+    split_words,
+)
+
+TEXT = (
+    "The whole of science is nothing more than a refinement of everyday thinking. Thinking in "
+    "words is thinking in pieces of words: rethinking, unthinking, thinkers, and the unthinkable. "
+    "A refined scientist refines; refining is a science, and everyday things are refined daily. "
+    "Größe, größer, am größten! 12 of 1,234 words aren't words_at_all…\n\n    def f(x):\n"
+)
+
+
+# ---- the oracle: every segmentation, one by one ----------------------------------------------
+
+
+def segmentations(word, ids):
+    """All rows of ids that spell the word, each written out."""
+    if not word:
+        yield []
+    for end in range(1, len(word) + 1):
+        if word[:end] in ids:
+            for rest in segmentations(word[end:], ids):
+                yield [ids[word[:end]], *rest]
+
+
+def random_cases(n=200):
+    """(word, ids, log_probs): short words over three letters, and random tokens of 1 to 4 bytes."""
+    draw = random.Random(1)
+    for _ in range(n):
+        word = bytes(draw.choices(b"abc", k=draw.randint(1, 11)))
+        pieces = {bytes(draw.choices(b"abc", k=draw.randint(1, 4))) for _ in range(17)}
+        pieces = sorted(pieces | {b"a", b"b", b"c"})
+        weights = [draw.expovariate(1) for _ in pieces]
+        log_probs = [math.log(weight / sum(weights)) for weight in weights]
+        yield word, {piece: token for token, piece in enumerate(pieces)}, log_probs
+
+
+CASES = list(random_cases())
+
+
+def weigh(paths, log_probs):
+    """The probability of each path."""
+    return [math.prod(math.exp(log_probs[token]) for token in path) for path in paths]
+
+
+def test_the_cases_have_many_segmentations():
+    numbers = [sum(1 for _ in segmentations(word, ids)) for word, ids, _ in CASES]
+    assert len(CASES) == 200
+    assert max(numbers) > 50 > 1 == min(numbers)
+
+
+def test_the_forward_and_the_backward_sum_are_the_sum_over_all_segmentations():
+    for word, ids, log_probs in CASES:
+        edges = lattice(word, ids)
+        total = math.log(sum(weigh(segmentations(word, ids), log_probs)))
+        assert forward(edges, log_probs)[-1] == pytest.approx(total, rel=1e-12)
+        assert backward(edges, log_probs)[0] == pytest.approx(total, rel=1e-12)
+
+
+def test_viterbi_finds_the_best_of_all_segmentations():
+    for word, ids, log_probs in CASES:
+        paths = list(segmentations(word, ids))
+        probabilities = weigh(paths, log_probs)
+        path, log_prob = best_path(lattice(word, ids), log_probs)
+        assert path in paths  # equals may be there, by the same tokens in another order
+        assert weigh([path], log_probs)[0] == pytest.approx(max(probabilities), rel=1e-12)
+        assert log_prob == pytest.approx(math.log(max(probabilities)), rel=1e-12)
+
+
+def test_the_posteriors_are_those_of_all_segmentations():
+    for word, ids, log_probs in CASES:
+        paths = list(segmentations(word, ids))
+        pieces = list(ids)
+        weights = weigh(paths, log_probs)
+        expected = Counter()
+        for path, weight in zip(paths, weights, strict=True):
+            start = 0
+            for token in path:
+                end = start + len(pieces[token])
+                expected[start, end, token] += weight / sum(weights)
+                start = end
+        found = {
+            tuple(edge[:3]): edge.probability for edge in posteriors(lattice(word, ids), log_probs)
+        }
+        assert found == pytest.approx(expected, rel=1e-10)
+
+
+def test_the_loss_of_a_token_with_one_place_is_what_the_word_loses_without_it():
+    compared = 0
+    for word, ids, log_probs in CASES:
+        edges = lattice(word, ids)
+        losses = expect([edges], [3], log_probs).losses
+        paths = list(segmentations(word, ids))
+        places = Counter(token for ending in edges for _, token in ending)
+        for token in (token for token, n in places.items() if n == 1):
+            without = sum(weigh([path for path in paths if token not in path], log_probs))
+            if without:
+                fall = math.log(sum(weigh(paths, log_probs)) / without)
+                assert losses[token] == pytest.approx(3 * fall, rel=1e-9, abs=1e-12)
+                compared += 1
+    assert compared > 400
+
+
+def test_segmentations_are_drawn_in_proportion_to_their_probability():
+    ids = {b"a": 0, b"aa": 1, b"aaa": 2}
+    log_probs = [math.log(0.5), math.log(0.3), math.log(0.2)]
+    edges, generator, draws = lattice(b"aaa", ids), random.Random(0), 20_000
+    for sharpness in (0.0, 0.5, 1.0):
+        drawn = Counter(
+            tuple(sample_path(edges, log_probs, generator=generator, sharpness=sharpness))
+            for _ in range(draws)
+        )
+        paths = list(segmentations(b"aaa", ids))
+        weights = [p**sharpness for p in weigh(paths, log_probs)]
+        assert len(drawn) == len(paths) == 4
+        for path, weight in zip(paths, weights, strict=True):
+            p = weight / sum(weights)
+            # Four standard deviations, and the seed is fixed.
+            assert abs(drawn[tuple(path)] / draws - p) < 4 * math.sqrt(p * (1 - p) / draws)
+
+
+def test_a_sharp_draw_is_the_best_segmentation():
+    generator = random.Random(2)
+    for word, ids, log_probs in CASES:
+        edges = lattice(word, ids)
+        drawn = sample_path(edges, log_probs, generator=generator, sharpness=1e6)
+        log_prob = sum(log_probs[token] for token in drawn)
+        assert log_prob == pytest.approx(best_path(edges, log_probs)[1], abs=1e-3)
+
+
+# ---- numbers by hand -------------------------------------------------------------------------
+
+
+def test_the_word_aab_by_hand():
+    """a 1/2, b 1/4, ab 1/8, aa 1/8: a·a·b = 1/16, a·ab = 1/16, aa·b = 1/32; the sum is 5/32."""
+    ids = {b"a": 0, b"b": 1, b"ab": 2, b"aa": 3}
+    log_probs = [math.log(p) for p in (1 / 2, 1 / 4, 1 / 8, 1 / 8)]
+    edges = lattice(b"aab", ids)
+    assert edges == [[], [(0, 0)], [(0, 3), (1, 0)], [(1, 2), (2, 1)]]
+    assert math.exp(forward(edges, log_probs)[-1]) == pytest.approx(5 / 32)
+    assert {(s, e): p for s, e, _, p in posteriors(edges, log_probs)} == pytest.approx(
+        {(0, 1): 4 / 5, (1, 2): 2 / 5, (2, 3): 3 / 5, (1, 3): 2 / 5, (0, 2): 1 / 5}
+    )
+
+
+def test_among_equals_the_longest_last_token_wins():
+    """a·a·b and a·ab are equally likely."""
+    ids = {b"a": 0, b"b": 1, b"ab": 2, b"aa": 3}
+    log_probs = [math.log(p) for p in (1 / 2, 1 / 4, 1 / 8, 1 / 8)]
+    assert best_path(lattice(b"aab", ids), log_probs)[0] == [0, 2]
+
+
+def test_a_word_of_n_bytes_has_two_to_the_n_minus_1_segmentations():
+    word = bytes(range(60))
+    ids = {word[i:j]: i * 61 + j for i in range(60) for j in range(i + 1, 61)}
+    log_probs = [0.0] * (61 * 61)  # each token weighs 1, so the sum counts
+    assert forward(lattice(word, ids), log_probs)[-1] == pytest.approx(59 * math.log(2))
+
+
+def test_a_word_that_nothing_spells_is_refused():
+    edges = lattice(b"ab", {b"a": 0})
+    assert forward(edges, [0.0])[-1] == -math.inf
+    for refused in (
+        lambda: best_path(edges, [0.0]),
+        lambda: posteriors(edges, [0.0]),
+        lambda: sample_path(edges, [0.0], generator=random.Random(0)),
+    ):
+        with pytest.raises(ValueError, match="no row of tokens spells"):
+            refused()
+
+
+def test_a_token_that_is_impossible_is_never_used():
+    ids, log_probs = {b"a": 0, b"aa": 1}, [-1.0, -math.inf]
+    edges = lattice(b"aa", ids)
+    assert best_path(edges, log_probs)[0] == [0, 0]
+    assert sample_path(edges, log_probs, generator=random.Random(0), sharpness=0) == [0, 0]
+    assert [edge.probability for edge in posteriors(edges, log_probs)] == [1, 0, 1]
+
+
+def test_a_word_of_ten_thousand_bytes_does_not_underflow():
+    tokenizer = UnigramTokenizer({b"a": math.log(0.01), b"aa": math.log(0.01)})
+    assert -50_000 < tokenizer.log_prob("a" * 10_000) < -20_000
+    assert len(tokenizer.encode("a" * 10_000)) == 5_000
+
+
+def test_the_empty_word_is_certain_and_has_no_tokens():
+    assert lattice(b"", {b"a": 0}) == [[]]
+    assert forward([[]], []) == backward([[]], []) == [0.0]
+    assert best_path([[]], []) == ([], 0.0)
+    assert posteriors([[]], []) == []
+
+
+# ---- training --------------------------------------------------------------------------------
+
+
+def trained(text=TEXT, **options):
+    steps = []
+    options = {"vocab_size": 307, "report": steps.append} | options
+    return UnigramTokenizer.train(text, **options), steps
+
+
+def test_em_never_lowers_the_likelihood_between_prunings():
+    _, steps = trained(em_steps=7)
+    rounds = {step.n_pieces for step in steps}
+    assert len(rounds) >= 5
+    assert len(steps) == 8 * len(rounds)
+    for before, after in pairwise(steps):
+        if before.n_pieces == after.n_pieces:
+            assert after.log_likelihood >= before.log_likelihood - 1e-9
+
+
+def test_one_step_of_em_rises_from_any_start():
+    for seed in range(20):
+        draw = random.Random(seed)
+        pieces = [*BYTES, b"th", b"in", b"ing", b"think", b" the", b"nk"]
+        ids = {piece: token for token, piece in enumerate(pieces)}
+        words = count_words(TEXT)
+        lattices = [lattice(word.encode(), ids) for word in words]
+        log_probs = maximise([draw.expovariate(1) for _ in pieces], [-1.0] * len(pieces))
+        first = expect(lattices, words.values(), log_probs)
+        second = expect(lattices, words.values(), maximise(first.counts, log_probs))
+        assert second.log_likelihood > first.log_likelihood
+
+
+def test_expected_counts_cover_each_byte_once():
+    words = count_words(TEXT)
+    tokenizer, _ = trained()
+    lattices = [lattice(word.encode(), tokenizer.ids) for word in words]
+    counts = expect(lattices, words.values(), tokenizer.log_probs).counts
+    covered = sum(n * len(piece) for n, piece in zip(counts, tokenizer.pieces, strict=True))
+    assert covered == pytest.approx(len(TEXT.encode()), rel=1e-9)
+
+
+def test_an_expected_count_is_the_derivative_of_the_log_likelihood():
+    word, ids, log_probs = CASES[7]
+    edges, step = lattice(word, ids), 1e-6
+    counts = expect([edges], [1], log_probs).counts
+    for token in ids.values():
+        up, down = list(log_probs), list(log_probs)
+        up[token] += step
+        down[token] -= step
+        slope = (forward(edges, up)[-1] - forward(edges, down)[-1]) / (2 * step)
+        assert counts[token] == pytest.approx(slope, abs=1e-6)
+
+
+def test_probabilities_sum_to_one_and_every_byte_has_some():
+    tokenizer, _ = trained()
+    assert math.fsum(map(math.exp, tokenizer.log_probs)) == pytest.approx(1, abs=1e-12)
+    assert tokenizer.log_probs[0] == pytest.approx(math.log(ESCAPE / 256))  # NUL is not in TEXT
+    assert min(tokenizer.log_probs[:256]) == tokenizer.log_probs[0]
+
+
+def test_the_floor_is_no_evidence_for_a_byte():
+    """A byte that is only ever drawn blindly keeps its floor, however often it occurs."""
+    log_probs = maximise([0.0] * 97 + [5.0] + [0.0] * 158 + [5.0], [math.log(ESCAPE / 256)] * 257)
+    assert log_probs[97] == pytest.approx(math.log(ESCAPE / 256))
+    assert log_probs[256] == pytest.approx(math.log(1 - ESCAPE))
+
+
+def test_training_prunes_to_the_size_asked_for_and_keeps_the_bytes():
+    for vocab_size in (257, 258, 307, 331):
+        tokenizer, steps = trained(vocab_size=vocab_size)
+        assert tokenizer.vocab_size == vocab_size
+        assert tokenizer.pieces[:256] == BYTES
+        assert steps[-1].n_pieces == vocab_size - 1
+        sizes = [step.n_pieces for step in steps]
+        assert sizes == sorted(sizes, reverse=True)
+
+
+def test_training_is_deterministic_and_takes_an_iterable():
+    whole, _ = trained(TEXT + TEXT)
+    again, _ = trained(text for text in (TEXT, TEXT))
+    assert TEXT[-1] == "\n"
+    assert (whole.pieces, whole.log_probs) == (again.pieces, again.log_probs)
+
+
+def test_learnt_tokens_are_ordered_by_probability():
+    tokenizer, _ = trained()
+    learnt = tokenizer.log_probs[256:]
+    assert list(learnt) == sorted(learnt, reverse=True)
+
+
+def test_a_learnt_vocabulary_spells_the_text_in_fewer_tokens_and_bits():
+    tokenizer, _ = trained()
+    counts = Counter(TEXT.encode())
+    total = counts.total()
+    as_bytes = math.fsum(n * math.log(n / total) for n in counts.values())
+    assert len(tokenizer.encode(TEXT)) < 0.7 * len(TEXT.encode())
+    assert tokenizer.log_prob(TEXT) > 0.9 * as_bytes
+    assert tokenizer.log_prob(TEXT) > tokenizer.best_log_prob(TEXT)
+
+
+def test_a_text_with_few_substrings_gives_a_smaller_vocabulary_and_says_so():
+    with pytest.warns(UserWarning, match="has 1 substrings.* 258 tokens rather than 300"):
+        tokenizer = UnigramTokenizer.train("abab", vocab_size=300)
+    assert tokenizer.vocab_size == 258
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        UnigramTokenizer.train("abab", vocab_size=258)
+
+
+def test_seeds_are_ordered_by_the_bytes_that_they_cover():
+    """abab 2 times 4, ab 4 times 2, both 8; aba and bab 2 times 3, cd 3 times 2, all 6; ba 4."""
+    seeds = [piece for piece, _ in seed_pieces({"abab": 2, "cd": 3}, 6)]
+    assert seeds == [b"ab", b"abab", b"aba", b"bab", b"cd", b"ba"]
+
+
+def test_seeds_are_whole_characters_and_occur_twice():
+    seeds = seed_pieces({"größe": 1, "größer": 1}, 1000)
+    assert (("größe").encode(), 2) in seeds
+    assert ("ö".encode(), 2) in seeds
+    assert all(piece.decode() and n == 2 and len(piece) > 1 for piece, n in seeds)
+    assert "größer".encode() not in dict(seeds)
+    assert max(len(piece.decode()) for piece, _ in seed_pieces({"a" * 9: 2}, 99, longest=4)) == 4
+
+
+def test_expect_refuses_lattices_and_frequencies_that_do_not_match():
+    with pytest.raises(ValueError, match="zip"):
+        expect([[[]]], [1, 2], [])
+
+
+# ---- the tokenizer ---------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return trained()[0]
+
+
+@settings(max_examples=200, deadline=None)
+@given(text=st.text(), seed=st.integers(0, 9))
+def test_any_text_comes_back(tokenizer, text, seed):
+    ids = tokenizer.encode(text)
+    assert tokenizer.decode(ids, errors="strict") == text
+    drawn = tokenizer.sample(text, generator=random.Random(seed), sharpness=0.3)
+    assert tokenizer.decode(drawn, errors="strict") == text
+    assert all(0 <= token < len(tokenizer.pieces) for token in ids + drawn)
+    assert tokenizer.encode(text) == ids  # now from the cache
+    assert tokenizer.best_log_prob(text) <= tokenizer.log_prob(text) + 1e-9
+    spelt = math.fsum(tokenizer.log_probs[token] for token in ids)
+    assert tokenizer.best_log_prob(text) == pytest.approx(spelt, rel=1e-9)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.text())
+def test_words_join_to_the_text(text):
+    assert "".join(split_words(text, re.compile(unigram.PATTERN))) == text
+
+
+def test_words_keep_the_space_before_them():
+    words = count_words("a fox, 12 foxes\n\n  can't_do it")
+    assert list(words) == ["a", " fox", ",", " 12", " foxes", "\n\n ", " can", *"'t_", "do", " it"]
+
+
+def test_the_probability_of_a_text_is_the_product_of_those_of_its_words(tokenizer):
+    whole = tokenizer.log_prob("refined thinking, thinking")
+    parts = sum(map(tokenizer.log_prob, ["refined", " thinking", ",", " thinking"]))
+    assert whole == pytest.approx(parts)
+
+
+def test_without_a_pattern_tokens_may_cross_the_ends_of_words():
+    probs = {b"a": math.log(0.4), b"b": math.log(0.4), b" ": math.log(0.1), b"  ": math.log(0.1)}
+    split, free = UnigramTokenizer(probs), UnigramTokenizer(probs, pattern=None)
+    assert math.exp(split.log_prob("a  b")) == pytest.approx(0.16 * 0.01, rel=1e-6)
+    assert math.exp(free.log_prob("a  b")) == pytest.approx(0.16 * (0.01 + 0.1), rel=1e-6)
+
+
+def test_special_tokens_have_ids_that_no_text_makes():
+    tokenizer = UnigramTokenizer({b"ab": -1.0}, specials=("<|endoftext|>", "<|pad|>"))
+    assert tokenizer.specials == {"<|endoftext|>": 257, "<|pad|>": 258}
+    assert tokenizer.vocab_size == 259
+    assert max(tokenizer.encode("ab<|endoftext|>")) == 256
+    assert tokenizer.encode("ab<|endoftext|>ab<|pad|>", tokenizer.specials) == [256, 257, 256, 258]
+    assert 258 not in tokenizer.encode("<|pad|><|endoftext|>", ["<|endoftext|>"])
+    assert tokenizer.token_bytes(258) == b"<|pad|>"
+    assert tokenizer.decode([256, 257]) == "ab<|endoftext|>"
+
+
+def test_of_overlapping_special_tokens_the_longest_wins():
+    tokenizer = UnigramTokenizer({}, specials=("<a>", "<a><b>"))
+    assert tokenizer.encode("<a><b><a>", ["<a>", "<a><b>"]) == [257, 256]
+
+
+def test_special_names_are_given_as_a_collection():
+    with pytest.raises(TypeError, match=r"collection, got '<\|endoftext"):
+        UnigramTokenizer({}).encode("a", "<|endoftext|>")
+    with pytest.raises(ValueError, match=r"got \['<pad>'\]"):
+        UnigramTokenizer({}).encode("a", ["<pad>"])
+
+
+def test_training_shows_a_bar_on_request(monkeypatch):
+    shown = []
+
+    def bar(items, description):
+        shown.append((len(items), description))
+        return items
+
+    monkeypatch.setattr(unigram, "progress_bar", bar)
+    _, steps = trained()
+    assert shown == []
+    trained(progress=True)
+    assert shown == [(len({step.n_pieces for step in steps}), "training")]
+
+
+def test_bytes_that_are_no_utf8_are_replaced_or_refused(tokenizer):
+    assert tokenizer.decode([195]) == "�"
+    with pytest.raises(UnicodeDecodeError):
+        tokenizer.decode([195], errors="strict")
+
+
+@pytest.mark.parametrize("token", [-1, 307, 10**9])
+def test_an_id_out_of_range_is_refused(tokenizer, token):
+    with pytest.raises(ValueError, match=f"from 0 to 306, got {token}"):
+        tokenizer.decode([token])
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: UnigramTokenizer.train("a", vocab_size=256), "at least 257.*got 256"),
+        (lambda: UnigramTokenizer.train("", vocab_size=300), "expected some text"),
+        (lambda: UnigramTokenizer.train([], vocab_size=300), "expected some text"),
+        (lambda: UnigramTokenizer.train("a\ud800", vocab_size=300), "lone surrogate '.ud800'"),
+        (lambda: UnigramTokenizer.train("a", vocab_size=300, kept=1.0), "kept=1.0"),
+        (lambda: UnigramTokenizer.train("a", vocab_size=300, em_steps=0), "em_steps=0"),
+        (lambda: UnigramTokenizer.train("a", vocab_size=300, longest=0), "longest=0"),
+        (lambda: UnigramTokenizer.train("a b", vocab_size=300, pattern="a"), "leaves out"),
+        (lambda: UnigramTokenizer({b"": -1.0}), "not empty"),
+        (lambda: UnigramTokenizer({b"ab": 0.5}), "at most 0"),
+        (lambda: UnigramTokenizer({b"ab": math.nan}), "at most 0"),
+        (lambda: UnigramTokenizer({b"ab": -0.1, b"c": -0.1}), "at most 1, got 1.8"),
+        (lambda: UnigramTokenizer({}, specials=("<s>", "<s>")), "different names"),
+        (lambda: UnigramTokenizer({}).encode("ab\udc00"), "lone surrogate '.udc00'"),
+        (
+            lambda: UnigramTokenizer({}).sample("a", generator=random.Random(), sharpness=-1),
+            "at least 0, got -1",
+        ),
+    ],
+)
+def test_bad_input_is_refused(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def test_the_cache_does_not_hand_out_what_a_caller_may_change(tokenizer):
+    ids = tokenizer.encode("thinking")
+    ids.clear()
+    assert tokenizer.decode(tokenizer.encode("thinking")) == "thinking"
+
+
+# ---- an independent implementation -----------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def sentence_piece():
+    """(SentencePiece's processor, our tokenizer with its tokens and scores)."""
+    sentencepiece = pytest.importorskip("sentencepiece")
+    lines = [line for line in TEXT.split(". ") if line]
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(lines * 3),
+        model_writer=model,
+        model_type="unigram",
+        vocab_size=110,
+        hard_vocab_limit=False,
+        character_coverage=1.0,
+        normalization_rule_name="identity",
+        add_dummy_prefix=False,
+        remove_extra_whitespaces=False,
+        num_threads=1,
+        minloglevel=2,
+    )
+    theirs = sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
+    scores = {
+        theirs.id_to_piece(token).replace("▁", " ").encode(): theirs.get_score(token)
+        for token in range(3, theirs.vocab_size())  # after <unk>, <s> and </s>
+    }
+    return theirs, UnigramTokenizer(scores, pattern=None)
+
+
+SENTENCES = [
+    "unthinkable scientists",
+    "the refinement of words",
+    "everyday rethinking is daily",
+    "in",
+]
+
+
+def test_viterbi_agrees_with_sentencepiece(sentence_piece):
+    theirs, ours = sentence_piece
+    lengths = set()
+    for line in SENTENCES:
+        pieces = [piece.replace("▁", " ").encode() for piece in theirs.encode(line, out_type=str)]
+        assert [ours.token_bytes(token) for token in ours.encode(line)] == pieces
+        lengths.add(len(pieces))
+    assert max(lengths) > 5
+
+
+def test_the_sum_agrees_with_all_of_sentencepieces_n_best(sentence_piece):
+    theirs, ours = sentence_piece
+    numbers = []
+    for word in ("thinking", "refined things", "everyday", "unthinking", "rethinking is"):
+        found = theirs.nbest_encode_as_pieces(word, 512)
+        assert len(found) == sum(1 for _ in segmentations(word.encode(), seen_ids(ours)))
+        numbers.append(len(found))
+        scores = [sum(theirs.get_score(theirs.piece_to_id(p)) for p in path) for path in found]
+        assert ours.log_prob(word) == pytest.approx(
+            math.log(math.fsum(map(math.exp, scores))), abs=1e-4
+        )
+    assert 20 < max(numbers) < 512, numbers  # 512 is all that it would list
+
+
+def seen_ids(tokenizer):
+    """The ids of the tokens that are more than a byte's floor."""
+    floor = math.log(ESCAPE / 256) + 1e-9
+    return {piece: t for piece, t in tokenizer.ids.items() if tokenizer.log_probs[t] > floor}
