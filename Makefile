@@ -83,7 +83,8 @@ reproduce: $(READY)  ## run every chapter twice and compare all outputs
 	@$(BIN)/python tests/reproduce.py
 
 bench: $(READY)  ## time src beside named peers, as ratios, and record them in results/
-	@echo "== Benchmarks"
+	@echo "== Benchmarks (kenlm is built from source, once: needs a C++ compiler)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r benchmarks/requirements.txt
 	@for benchmark in benchmarks/*.py; do $(ONE_THREAD) $(BIN)/python $$benchmark || exit 1; done
 
 clean:  ## remove the environment and everything built

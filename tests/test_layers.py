@@ -177,6 +177,7 @@ def test_a_light_module_stays_light(module):
 
 def test_a_loud_and_heavy_import_is_found(tmp_path):
     (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "__init__.py").touch()
     (tmp_path / "src" / "planted.py").write_text("import wave\n")
     assert heavy_imports("planted", {"wave", "torch"}, tmp_path) == ["wave"]
     (tmp_path / "src" / "planted.py").write_text("print('hello')\n")
