@@ -14,7 +14,7 @@ SRC = Path(__file__).parents[1] / "src"
 
 LAYERS = {
     **dict.fromkeys(["likelihood", "corpora", "runtime", "progress", "figures"], 0),
-    **dict.fromkeys(["sources", "tokenization", "ngram", "attention"], 1),
+    **dict.fromkeys(["sources", "tokenization", "unigram", "ngram", "attention"], 1),
     **dict.fromkeys(["transformer", "baselines"], 2),
     **dict.fromkeys(["gpt", "pretrained"], 3),
     **dict.fromkeys(["sampling", "training"], 4),
@@ -30,6 +30,8 @@ LIGHT = {
     "figures": {"torch"},
     "ngram": {"torch", "matplotlib"},
     "progress": {"torch", "numpy", "IPython", "rich"},
+    "tokenization": {"torch", "numpy", "matplotlib", "rich"},
+    "unigram": {"torch", "numpy", "matplotlib", "rich"},
 }
 
 MODULES = {path.stem: path for path in sorted(SRC.glob("*.py")) if path.stem != "__init__"}
