@@ -3,18 +3,12 @@
 Each claim is one function that takes a page and returns the faults that it found. The first half
 of the tests plants one fault at a time in a tiny site and demands that it is found, so the checks
 themselves are proven on every run. The second half holds the built book to them. Every request
-but those to the little server of this file is refused, and a refused request is a fault.
+but those to the little server of `browsing.py` is refused, and a refused request is a fault.
 """
 
 import functools
-import http.server
 import importlib.util
-import os
 import re
-import shutil
-import threading
-import time
-from contextlib import contextmanager
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urldefrag, urljoin, urlsplit
@@ -22,104 +16,11 @@ from urllib.parse import unquote, urldefrag, urljoin, urlsplit
 import nbformat
 import pytest
 import yaml
-from playwright.sync_api import sync_playwright
+from browsing import DESK, PHONE, ROOT, SITE, Visit, find_chromium, served
 
 pytestmark = pytest.mark.site
 
-ROOT = Path(__file__).resolve().parents[1]
-SITE = ROOT / "_build" / "html"
-PHONE = {"width": 390, "height": 844}
-DESK = {"width": 1280, "height": 900}
-# Errors of the theme that no setting of ours removes, word for word. Keep it empty if you can.
-KNOWN_NOISE: frozenset[str] = frozenset()
-NO_BROWSER = """No Chromium was found. Install it:
-  Debian, Ubuntu  apt-get install chromium   (where that is a snap: `playwright install chromium`)
-  Fedora          dnf install chromium
-  macOS           brew install --cask chromium
-or name one:      CHROMIUM=/path/to/binary make check-site"""
-
-
-# 1. The browser, the server, and a page with everything that happened on it
-
-
-def find_chromium():
-    """The path of a Chromium, or None: $CHROMIUM, the PATH, the usual places, Playwright's own."""
-    if chosen := os.environ.get("CHROMIUM"):
-        return chosen if shutil.which(chosen) else None
-    names = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-    apps = [f"/Applications/{a}.app/Contents/MacOS/{a}" for a in ("Chromium", "Google Chrome")]
-    return next(filter(None, map(shutil.which, (*names, *apps))), None)
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with sync_playwright() as playwright:
-        path = find_chromium()
-        own = Path(playwright.chromium.executable_path)
-        if path is None and own.exists() and "CHROMIUM" not in os.environ:
-            path = str(own)
-        if path is None:
-            pytest.fail(NO_BROWSER, pytrace=False)
-        chromium = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        yield chromium
-        chromium.close()
-
-
-class QuietHandler(http.server.SimpleHTTPRequestHandler):
-    def log_message(self, *args):
-        pass
-
-
-@contextmanager
-def served(folder):
-    """Serve a folder on this machine alone and yield its address."""
-    handler = functools.partial(QuietHandler, directory=str(folder))
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
-
-
-class Visit:
-    """One page, opened, settled, and what it asked for and complained about meanwhile."""
-
-    def __init__(self, context, url):
-        self.url, self.outside, self.errors, self.pending = url, [], [], 0
-        self.base = f"{urlsplit(url).scheme}://{urlsplit(url).netloc}/"
-        self.page = context.new_page()
-        self.page.route("**/*", self._guard)
-        for event, change in (("request", 1), ("requestfinished", -1), ("requestfailed", -1)):
-            self.page.on(event, functools.partial(self._count, change))
-        self.page.on("pageerror", lambda error: self._note(str(error)))
-        self.page.on("console", lambda line: line.type == "error" and self._note(line.text))
-        self.page.goto(url, wait_until="load")
-        # MathJax starts after the page has loaded, and says when it is done
-        self.page.evaluate("() => window.MathJax?.startup?.promise")
-        deadline = time.monotonic() + 10
-        self.page.wait_for_timeout(100)
-        while self.pending > 0 and time.monotonic() < deadline:
-            self.page.wait_for_timeout(20)  # "networkidle" would cost half a second a page
-
-    def _count(self, change, request):
-        self.pending += change
-
-    def _guard(self, route):
-        url = route.request.url
-        if url.startswith((self.base, "data:", "blob:")):
-            route.continue_()
-        else:
-            self.outside.append(url)
-            route.abort()
-
-    def _note(self, text):
-        if text not in KNOWN_NOISE:
-            self.errors.append(text)
-
-
-# 2. The claims: each returns the faults of one page
+# 1. The claims: each returns the faults of one page
 
 
 def outside_requests(visit, site):
@@ -235,7 +136,7 @@ CLAIMS = (
 )
 
 
-# 3. The checks are proven on a tiny site with one fault
+# 2. The checks are proven on a tiny site with one fault
 
 CLEAN = """<!doctype html><html lang="en"><head><meta charset="utf-8">
 <meta name="viewport" content="width=device-width"><title>t</title>
@@ -313,7 +214,7 @@ def test_a_missing_browser_is_reported_as_missing(monkeypatch, tmp_path):
     assert find_chromium() is None
 
 
-# 4. The built book
+# 3. The built book
 
 
 def toc_pages(folder=ROOT):
@@ -330,22 +231,6 @@ def is_chapter(page):
 
 PAGES = [*toc_pages(), "genindex.html", "search.html"]
 CHAPTERS = [page for page in PAGES if is_chapter(page)]
-
-
-@pytest.fixture(scope="module")
-def address():
-    if not (SITE / "genindex.html").is_file():
-        pytest.fail("no site in _build/html: run `make book` first", pytrace=False)
-    with served(SITE) as address:
-        yield address
-
-
-@pytest.fixture(scope="module")
-def context(browser):
-    context = browser.new_context(viewport=DESK, accept_downloads=True)
-    context.set_default_timeout(20_000)
-    yield context
-    context.close()
 
 
 @pytest.fixture(scope="module")

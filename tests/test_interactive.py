@@ -1,0 +1,176 @@
+"""The interactive figures of the built site, used as a reader would: `make check-site`.
+
+The network is blocked: every request but those to the server of the site is refused and noted.
+"""
+
+import json
+import re
+
+import pytest
+from browsing import PHONE, Visit
+
+from src.corpora import load, split
+from src.tokenization import BytePairTokenizer, split_words
+
+pytestmark = pytest.mark.site
+
+PAGE = "book/tokens/bpe.html"
+TEXTS = [
+    " matches",
+    "sing sings singing",
+    "aaaaa banana",
+    "don't  stop\u20142,048!",
+    "naïve 👩🏽‍🚀 終わり e\u0301",
+    "a",
+    "",
+]
+
+
+@pytest.fixture(scope="module")
+def visit(context, address):
+    return Visit(context, f"{address}/{PAGE}")
+
+
+@pytest.fixture
+def figure(visit):
+    visit.page.set_viewport_size({"width": 1280, "height": 900})
+    return visit.page.locator("#merge-steps")
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    """That of the chapter, trained afresh."""
+    texts = (document.text for document in split(load("python-docs")).train)
+    return BytePairTokenizer.train(texts, vocab_size=2048)
+
+
+def shown(figure):
+    """(id, text) of each token that the figure shows, and how many words they stand in."""
+    tokens = figure.locator(".token")
+    ids = [int(i) for i in tokens.evaluate_all("tokens => tokens.map(e => e.dataset.id)")]
+    return ids, tokens.locator("b").all_text_contents(), figure.locator(".word").count()
+
+
+def spelled(token):
+    """How the figure writes a token's bytes."""
+    try:
+        return token.decode().replace(" ", "␣")
+    except UnicodeDecodeError:
+        return token.hex(" ").upper()
+
+
+def button(figure, name):
+    return figure.get_by_role("button", name=name)
+
+
+def is_disabled(control):
+    return control.get_attribute("aria-disabled") == "true"
+
+
+def test_the_figure_holds_the_merges_of_the_tokenizer(figure, tokenizer):
+    data = json.loads(figure.locator("script").text_content())
+    assert [tuple(pair) for pair in data["merges"]] == tokenizer.merges
+    assert data["pattern"] == tokenizer.pattern
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_stepping_to_the_end_shows_the_tokens_of_the_tokenizer(visit, figure, tokenizer, text):
+    figure.get_by_label("Your word").fill(text)
+    following = button(figure, "next merge")
+    ids, *_ = shown(figure)
+    assert ids == list(text.encode())
+    while not is_disabled(following):
+        following.click()
+        before, (ids, *_) = ids, shown(figure)
+        assert tokenizer.decode(ids) == text
+        assert len(ids) < len(before)
+    ids, names, n_words = shown(figure)
+    assert ids == tokenizer.encode(text)
+    assert names == [spelled(tokenizer.token_bytes(i)) for i in ids]
+    assert n_words == len(split_words(text))
+    assert visit.outside + visit.errors == []
+
+
+def test_the_merges_come_in_the_order_of_their_ranks(figure):
+    figure.get_by_label("Your word").fill(" documentation of the matches")
+    ranks = []
+    while not is_disabled(button(figure, "next merge")):
+        button(figure, "next merge").click()
+        says = figure.locator("[aria-live]").text_content()
+        ranks.append(int(re.search(r"merge (\d+) makes", says)[1]))
+    assert len(ranks) > 5
+    assert ranks == sorted(set(ranks))
+
+
+def test_the_keyboard_alone_steps_forth_and_back(visit, figure, tokenizer):
+    figure.get_by_label("Your word").fill(" matches")
+    start, end = list(b" matches"), tokenizer.encode(" matches")
+    visit.page.keyboard.press("Tab")
+    for key, expected in (("End", end), ("Home", start), ("ArrowRight", None)):
+        visit.page.keyboard.press(key)
+        assert expected is None or shown(figure)[0] == expected
+    assert len(start) > len(shown(figure)[0]) > len(end)
+    visit.page.keyboard.press("ArrowLeft")
+    assert shown(figure)[0] == start
+    for _ in range(3):  # to the last button
+        visit.page.keyboard.press("Tab")
+    visit.page.keyboard.press("Enter")
+    assert shown(figure)[0] == end
+
+
+def test_a_finger_can_use_it_on_a_phone(browser, address, tokenizer):
+    context = browser.new_context(viewport=PHONE, has_touch=True, is_mobile=True)
+    try:
+        page = Visit(context, f"{address}/{PAGE}").page
+        figure = page.locator("#merge-steps")
+        figure.get_by_label("Your word").fill(" honorificabilitudinitatibus 終わり")
+        button(figure, "to the end").tap()
+        assert shown(figure)[0] == tokenizer.encode(" honorificabilitudinitatibus 終わり")
+        for control in (*figure.get_by_role("button").all(), figure.locator("input")):
+            box = control.bounding_box()
+            assert box["height"] >= 44, "a finger needs 44 pixels"
+            assert box["x"] >= 0
+            assert box["x"] + box["width"] <= PHONE["width"]
+        for token in figure.locator(".token").all():
+            box = token.bounding_box()
+            assert box["x"] + box["width"] <= PHONE["width"]
+    finally:
+        context.close()
+
+
+INK_AND_GROUND = """element => {
+  const style = e => getComputedStyle(e), clear = "rgba(0, 0, 0, 0)";
+  let behind = element;
+  while (style(behind).backgroundColor === clear) behind = behind.parentElement;
+  return [style(element).color, style(behind).backgroundColor];
+}"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_figure_can_be_read_in_either_scheme(browser, address, scheme):
+    context = browser.new_context(color_scheme=scheme)
+    try:
+        page = Visit(context, f"{address}/{PAGE}").page
+        for part in ("button >> nth=2", "input", ".token b >> nth=0", "[aria-live]"):
+            colours = page.locator("#merge-steps").locator(part).evaluate(INK_AND_GROUND)
+            assert contrast(*colours) > 4.5, part
+            assert (luminance(colours[1]) < 0.2) == (scheme == "dark"), part
+    finally:
+        context.close()
+
+
+def contrast(*colours):
+    """The ratio of two colours' relative luminances, from 1 to 21 (WCAG 2.2)."""
+    dark, light = sorted(map(luminance, colours))
+    return (light + 0.05) / (dark + 0.05)
+
+
+def luminance(colour):
+    parts = [int(part) / 255 for part in re.findall(r"\d+", colour)[:3]]
+    linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+    return sum(weight * p for weight, p in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+def test_contrast_of_black_and_white_is_21_and_of_equals_1():
+    assert contrast("rgb(0, 0, 0)", "rgb(255, 255, 255)") == pytest.approx(21)
+    assert contrast("rgb(1, 2, 3)", "rgb(1, 2, 3)") == 1
