@@ -13,6 +13,7 @@ from src.corpora import load, split
 from src.tokenization import BytePairTokenizer, split_words
 
 pytestmark = pytest.mark.site
+pytest_plugins = ["site_fixtures"]
 
 PAGE = "book/tokens/bpe.html"
 TEXTS = [

@@ -19,6 +19,7 @@ import yaml
 from browsing import DESK, PHONE, ROOT, SITE, Visit, find_chromium, served
 
 pytestmark = pytest.mark.site
+pytest_plugins = ["site_fixtures"]
 
 # 1. The claims: each returns the faults of one page
 

@@ -1,4 +1,7 @@
-"""What the tests of the built site share: a browser, the address of the site, a context."""
+"""What the tests of the built site share: a browser, the address of the site, a context.
+
+A plug-in and no conftest.py: that name belongs to the one in the root, which tests import.
+"""
 
 import os
 from pathlib import Path
