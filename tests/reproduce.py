@@ -58,8 +58,9 @@ async def run_chapter(path):
 
 def labelled_outputs(outputs):
     """{label: text} of a cell's outputs; a stream is one text, however it arrived."""
-    texts = {}
-    for number, output in enumerate(outputs, 1):
+    texts, number = {}, 0
+    for output in outputs:
+        number += output.output_type != "stream"  # streams arrive in any number of parts
         if output.output_type == "stream":
             texts[output.name] = texts.get(output.name, "") + output.text
         elif output.output_type == "error":
