@@ -16,7 +16,7 @@ READY := $(VENV)/ready-$(shell { $(PYTHON) -VV; cat $(REQUIREMENTS) pyproject.to
 
 # Check sums of what a chapter's outputs depend on besides its own text (CODE), and of what the
 # pages depend on besides that (PAGES). Names count too: an added or removed file is a change.
-CODE  := src data $(REQUIREMENTS) pyproject.toml
+CODE  := src results $(REQUIREMENTS) pyproject.toml
 PAGES := book _ext _static _config.yml _toc.yml references.bib
 SUMS  := -type f ! -path '*/__pycache__/*' ! -path '*/.ipynb_checkpoints/*' ! -name '*.ipynb' -exec cksum {} +
 code_sums  = { echo $(READY); find $(CODE) $(SUMS); find book ! -name '*.md' $(SUMS); } 2>/dev/null | LC_ALL=C sort
