@@ -470,6 +470,20 @@ def test_the_parts_of_a_token_spell_it(trained):
         trained.parts(340)
 
 
+def test_other_ids_are_the_same_tokens_under_other_numbers(trained):
+    """Special tokens first, bytes in GPT-2's order: `the` and its parts are found all the same."""
+    other = gpt2_numbered(trained)
+    numbers = trained.encode(PROSE)
+    ids = other.encode(PROSE)
+    assert numbers != ids
+    assert list(map(other.token_bytes, ids)) == list(map(trained.token_bytes, numbers))
+    for number, one in zip(numbers, ids, strict=True):
+        parts = trained.parts(number)
+        if parts:
+            spelled = list(map(trained.token_bytes, parts))
+            assert list(map(other.token_bytes, other.parts(one))) == spelled
+
+
 # --- files ---
 
 SAVERS = ["own", "gpt2", "hugging face"]
@@ -735,6 +749,36 @@ def test_one_wrong_value_anywhere_gives_a_value_error_or_a_tokenizer(kind, data)
             assert name in said
         else:
             assert loaded.decode(loaded.encode("abc né")).lstrip() == "abc né"
+
+
+def test_merges_join_tokens_that_exist(tmp_path, trained):
+    """A known token, but cut where one of the parts is none."""
+    path = write(trained, "hugging face", tmp_path)
+    model = json.loads(path.read_text(encoding="utf-8"))["model"]
+    cuts = [
+        (rank, [joined[:place], joined[place:]])
+        for rank, joined in enumerate(map("".join, model["merges"]))
+        for place in range(1, len(joined))
+        if not {joined[:place], joined[place:]} <= model["vocab"].keys()
+    ]
+    assert cuts
+    for rank, pair in cuts[:3]:
+        edited(write(trained, "hugging face", tmp_path), "model", "merges", rank, value=pair)
+        with pytest.raises(ValueError, match="expected merges of known tokens"):
+            read("hugging face", tmp_path)
+
+
+@pytest.mark.parametrize(("keys", "value"), [(["content"], "a"), (["id"], 3)])
+def test_a_special_token_has_one_meaning(tmp_path, trained, keys, value):
+    path = write(trained, "hugging face", tmp_path)
+    edited(path, "added_tokens", 0, *keys, value=value)
+    if keys == ["content"]:
+        edited(path, "added_tokens", 0, "id", value=trained.encode("a")[0])
+        content = json.loads(path.read_text(encoding="utf-8"))
+        del content["model"]["vocab"][END]
+        path.write_text(json.dumps(content), encoding="utf-8")
+    with pytest.raises(ValueError, match="expected one meaning for"):
+        read("hugging face", tmp_path)
 
 
 def test_gpt2_files_must_agree(tmp_path, trained):
