@@ -751,6 +751,19 @@ def test_one_wrong_value_anywhere_gives_a_value_error_or_a_tokenizer(kind, data)
             assert loaded.decode(loaded.encode("abc né")).lstrip() == "abc né"
 
 
+@pytest.mark.parametrize(("number", "kind"), [(97, "bytes"), (256, "merges")])
+def test_the_vocabulary_holds_every_byte_and_every_merge(tmp_path, trained, number, kind):
+    """A library may learn from a text without all bytes, and would then drop those it lacks."""
+    path = write(trained, "hugging face", tmp_path)
+    content = json.loads(path.read_text(encoding="utf-8"))
+    content["model"]["vocab"] = {
+        token: one for token, one in content["model"]["vocab"].items() if one != number
+    }
+    path.write_text(json.dumps(content), encoding="utf-8")
+    with pytest.raises(ValueError, match=f"expected the vocabulary to hold all {kind}"):
+        read("hugging face", tmp_path)
+
+
 def test_merges_join_tokens_that_exist(tmp_path, trained):
     """A known token, but cut where one of the parts is none."""
     path = write(trained, "hugging face", tmp_path)
