@@ -9,6 +9,7 @@ from torch import nn, tensor
 from torch.nn import functional
 
 from src.attention import (
+    KeyValueCache,
     LearnedPositions,
     MultiHeadAttention,
     banded_mask,
@@ -121,12 +122,14 @@ def test_attention_is_what_the_loop_computes(causal):
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("biased", [False, True])
-def test_the_fused_path_gives_the_same_output_and_gradients(length, causal, masked, biased):
+@pytest.mark.parametrize("scale", [None, 0.2])
+def test_the_fused_path_gives_the_same_output_and_gradients(length, causal, masked, biased, scale):
     inputs = [part.requires_grad_() for part in parts(length)]
     options = {
         "mask": random_mask(length) if masked else None,
         "bias": normal(H, length, S, seed=5) if biased else None,
         "causal": causal,
+        "scale": scale,
     }
     slow, weights = scaled_dot_product_attention(*inputs, **options)
     fast, none = scaled_dot_product_attention(*inputs, **options, need_weights=False)
@@ -299,6 +302,29 @@ def test_a_linear_layer_keeps_the_variance_and_draws_from_its_generator(generato
     x = torch.randn(1000, 400)
     assert abs(float(layer(x).detach().var()) - 1) < 0.03
     assert not layer.bias.any()
+
+
+# the cache
+
+
+@pytest.mark.parametrize("rotary", [False, True])
+@pytest.mark.parametrize("pieces", [[S], [1] * S, [3, 1, 2, 1]])
+def test_a_text_in_pieces_with_a_cache_is_the_text_at_once(generator, rotary, pieces):
+    module = MultiHeadAttention(C, HEADS, rotary=rotary, generator=generator).double()
+    x, cache = normal(B, S, C), KeyValueCache(S + 2)
+    parts = [module(part, causal=True, cache=cache) for part in x.split(pieces, 1)]
+    assert greatest_difference(torch.cat(parts, 1), module(x, causal=True)) < EXACT
+    assert cache.length == S
+
+
+def test_a_full_cache_and_another_batch_are_refused(generator):
+    module, cache = MultiHeadAttention(C, HEADS, generator=generator), KeyValueCache(4)
+    x = torch.zeros(B, 3, C)
+    module(x, cache=cache)
+    with pytest.raises(ValueError, match="at most 4 tokens in the cache, its limit, got 3 and 3"):
+        module(x, cache=cache)
+    with pytest.raises(ValueError, match=r"the 2 texts .* got a batch of 1"):
+        module(x[:1, :1], cache=cache)
 
 
 # positions
