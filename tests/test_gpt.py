@@ -137,6 +137,12 @@ def test_the_same_seed_gives_the_same_model_whatever_the_global_generator():
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
 
 
+def test_dropout_falls_on_the_embeddings_too(generator, ids):
+    model = small(generator, dropout=0.5)
+    dropped = (model.hidden_states(ids)[0] == 0).double().mean()
+    assert 0.35 < float(dropped) < 0.65
+
+
 def test_dropout_acts_while_training_only(generator, ids):
     model = small(generator, dropout=0.5)
     assert not torch.equal(model(ids), model(ids))
