@@ -12,6 +12,8 @@ import matplotlib as mpl
 import numpy as np
 from cycler import cycler
 from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.image import AxesImage
 from matplotlib.lines import Line2D
 
 INK = "#777777"  # 4.5 : 1 on white, 4 : 1 on the dark theme
@@ -96,6 +98,38 @@ def band(
         )
     axes.fill_between(x, runs.min(0), runs.max(0), color=colour, alpha=0.25, linewidth=0)
     return axes.plot(x, runs.mean(0), color=colour, linestyle="-", marker=marker, label=label)[0]
+
+
+def attention_map(
+    axes: Axes,
+    weights: Sequence[Sequence[float]],
+    *,
+    queries: Sequence[str] | None = None,
+    keys: Sequence[str] | None = None,
+    colour: str = BLUE,
+) -> AxesImage:
+    """Who looks where: a row for each query, a column for each key, ink from 0 to 1.
+
+    Args:
+        axes: where to draw.
+        weights: (T, S); each row sums to 1, or is a mask of True and False.
+        queries: T labels; keys: S labels; None: no ticks.
+        colour: of a weight of 1; a weight of 0 leaves the ground as it is.
+    Raises:
+        ValueError: there are not as many labels as rows or columns.
+    """
+    weights = np.asarray(weights, dtype=float)
+    ink = LinearSegmentedColormap.from_list("ink", [colour + "00", colour + "ff"])
+    image = axes.imshow(weights, vmin=0, vmax=1, cmap=ink, aspect="equal")
+    axes.grid(False)
+    sides = ((axes.yaxis, queries, weights.shape[0]), (axes.xaxis, keys, weights.shape[1]))
+    for axis, labels, size in sides:
+        labels = [] if labels is None else list(labels)
+        if labels and len(labels) != size:
+            raise ValueError(f"expected {size} labels, one for each place, got {len(labels)}")
+        axis.set_ticks(range(len(labels)), labels)
+    axes.tick_params(axis="x", rotation=90 if keys and max(map(len, keys)) > 2 else 0)
+    return image
 
 
 def _use_svg_in_notebooks() -> None:

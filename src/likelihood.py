@@ -285,6 +285,20 @@ def bits_per_byte(nats: float | Tensor, n_bytes: int) -> float:
     return float(nats) / NATS_PER_BIT / n_bytes
 
 
+def check_batch(ids: Tensor, vocabulary_size: int) -> None:
+    """Refuse what is not a batch of texts, (B, T), of token ids below the vocabulary size.
+
+    Raises:
+        ValueError: another shape or type, or an id outside the vocabulary.
+    """
+    if ids.ndim != 2 or ids.dtype != torch.long:
+        raise ValueError(
+            f"expected ids of shape (B, T) and type torch.int64, got {tuple(ids.shape)} of type "
+            f"{ids.dtype}; a single text needs a batch axis: ids[None]"
+        )
+    _check_ids(ids, vocabulary_size)
+
+
 def _check_distributions(**distributions: Tensor) -> None:
     for name, probs in distributions.items():
         sums = probs.sum(-1)

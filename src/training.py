@@ -6,7 +6,8 @@
 
 Gradient descent, SGD and mini-batches are one loop with different data: all examples each time,
 one, or some. A batch is (inputs, targets) or (inputs, targets, mask), each (B, T); the mask is True
-where a real token stands. The model maps inputs to logits (B, T, V), and knows of none of this.
+where a real token stands. The model maps inputs to logits (B, T, V), and knows of none of this. A
+model of several inputs, such as source and target of a translation, gets a tuple of them.
 
 Source: Loshchilov and Hutter 2019 (AdamW); Pascanu et al. 2013 (clipping).
 Derived in the chapter `likelihood/neural`.
@@ -23,7 +24,8 @@ from torch.optim import AdamW, Optimizer
 from .likelihood import negative_log_likelihood
 from .progress import progress as progress_bar
 
-Batch = tuple[Tensor, Tensor] | tuple[Tensor, Tensor, Tensor]
+Inputs = Tensor | tuple[Tensor, ...]
+Batch = tuple[Inputs, Tensor] | tuple[Inputs, Tensor, Tensor]
 
 
 @dataclass
@@ -92,6 +94,7 @@ def fit(
     *,
     steps: int,
     learning_rate: float,
+    schedule: Callable[[int], float] | None = None,
     weight_decay: float = 0.0,
     clip: float | None = 1.0,
     optimiser: Callable[..., Optimizer] = AdamW,
@@ -108,6 +111,7 @@ def fit(
             `[everything]` is gradient descent, and a list of batches makes one epoch a pass.
         steps: how many updates.
         learning_rate: handed to the optimiser.
+        schedule: by what the learning rate of a step (1, 2, … steps) is multiplied; None: by 1.
         weight_decay: handed to the optimiser; it shrinks every trained parameter.
         clip: greatest norm of the gradient of all parameters together; None: no limit.
         optimiser: called as optimiser(parameters, lr=…, weight_decay=…), like those of torch.optim.
@@ -125,6 +129,8 @@ def fit(
     counted = range(steps + 1)  # 0: before the first step
     for step in progress_bar(counted, "training") if progress else counted:
         if step:
+            for group in rule.param_groups:
+                group["lr"] = learning_rate * (schedule(step) if schedule else 1.0)
             history.losses.append(_training_step(model, next(supply), rule, step=step, clip=clip))
         if validation is not None and (step % every == 0 or step == steps):
             history.validation[step] = mean_loss(model, validation)
@@ -133,6 +139,31 @@ def fit(
     if best is not None:
         model.load_state_dict(best)
     return history
+
+
+def cosine(steps: int, *, warm_up: int = 0, end: float = 0.0) -> Callable[[int], float]:
+    """A schedule: a straight rise to 1 at step `warm_up`, then half a cosine down to `end`.
+
+    It is never 0 at the first step, and is `end` at the last: cosine(4) gives 0.85, 0.5, 0.15, 0.
+
+    Args:
+        steps: how many there will be.
+        warm_up: how many of them rise.
+        end: the factor of the last step.
+    Raises:
+        ValueError: there is no step left to fall in.
+    Source: Loshchilov and Hutter 2017.
+    """
+    if not 0 <= warm_up < steps:
+        raise ValueError(f"expected a warm-up shorter than the {steps} steps, got {warm_up}")
+
+    def factor(step: int) -> float:
+        if step <= warm_up:
+            return step / warm_up
+        fallen = (step - warm_up) / (steps - warm_up)
+        return end + (1 - end) * (1 + math.cos(math.pi * fallen)) / 2
+
+    return factor
 
 
 def _training_step(
@@ -176,8 +207,11 @@ def mean_loss(model: nn.Module, data: Iterable[Batch]) -> float:
 def _surprise(model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
     """Nats and tokens of a batch, on the model's device."""
     device = next(model.parameters()).device
-    inputs, targets, *mask = (part.to(device) for part in batch)
-    return negative_log_likelihood(model(inputs), targets, mask=mask[0] if mask else None)
+    inputs, *rest = batch
+    inputs = inputs if isinstance(inputs, tuple) else (inputs,)
+    targets, *mask = (part.to(device) for part in rest)
+    logits = model(*(part.to(device) for part in inputs))
+    return negative_log_likelihood(logits, targets, mask=mask[0] if mask else None)
 
 
 def _endless(data: Iterable[Batch]) -> Iterator[Batch]:
