@@ -1,4 +1,4 @@
-"""How fast is `src.transformer.Block`, beside torch's own layer and a plain one? Run by `make bench`.
+"""How fast is our `Block`, beside torch's own layer and a plain one? Run by `make bench`.
 
 Forward and backward of one pre-norm block, causal, in float32 on one thread, by three modules with
 the same weights, which must give the same outputs and gradients: ours,
