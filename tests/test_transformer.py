@@ -6,7 +6,7 @@ from oracles import gradients, greatest_difference
 from torch import nn, tensor
 from torch.nn import functional
 
-from src.attention import causal_mask, padding_mask, recorded_weights
+from src.attention import banded_mask, causal_mask, padding_mask, recorded_weights
 from src.transformer import (
     Block,
     Decoder,
@@ -185,6 +185,27 @@ def test_a_decoder_without_a_memory_is_an_encoder_with_a_causal_mask(generator):
     encoder.load_state_dict(decoder.state_dict())
     x = normal(B, T, C)
     assert greatest_difference(decoder(x), encoder(x, mask=causal_mask(T))) < EXACT
+
+
+def test_the_masks_of_a_decoder_only_forbid_more(generator):
+    decoder = randomised(Decoder(LAYERS, C, HEADS, generator=generator))
+    encoder = Encoder(LAYERS, C, HEADS, generator=generator).double()
+    encoder.load_state_dict(decoder.state_dict())
+    x, band = normal(B, T, C), banded_mask(T, 2)
+    both = encoder(x, mask=band & causal_mask(T))
+    assert greatest_difference(decoder(x, mask=band), both) < EXACT
+
+
+def test_a_rotary_block_rotates_its_own_attention_and_not_that_to_a_memory(generator):
+    block = Block(C, HEADS, rotary=True, cross=True, generator=generator)
+    assert block.attention.rotary
+    assert not block.cross_attention.rotary
+
+
+def test_every_norm_of_a_decoder_has_the_eps_that_was_asked_for(generator):
+    decoder = Decoder(2, C, HEADS, cross=True, eps=0.25, generator=generator)
+    norms = [module.eps for module in decoder.modules() if isinstance(module, LayerNorm)]
+    assert norms == [0.25] * 7
 
 
 @pytest.mark.parametrize("bias", [False, True])
