@@ -26,6 +26,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils import skip_init
 
+from .likelihood import check_batch
+
 
 class SoftmaxBigram(nn.Module):
     """Softmax regression on a one-hot context: a table of logits, one row for each token.
@@ -46,7 +48,7 @@ class SoftmaxBigram(nn.Module):
 
     def forward(self, ids: Tensor) -> Tensor:
         """The logits of the token after each token, (B, T, V), from ids, (B, T)."""
-        _check_ids(ids, len(self.table))
+        check_batch(ids, len(self.table))
         return functional.embedding(ids, self.table)  # row x of the table = one-hot(x) @ table
 
 
@@ -111,7 +113,7 @@ class WindowMLP(nn.Module):
 
     def forward(self, ids: Tensor) -> Tensor:
         """The logits of the token after each token, (B, T, V), from ids, (B, T)."""
-        _check_ids(ids, self.vocabulary_size)
+        check_batch(ids, self.vocabulary_size)
         embedded = self.embedding(self.windows(ids)).flatten(-2)  # (B, T, K, C) -> (B, T, K * C)
         return self.output(self.activation(self.hidden(embedded)))
 
@@ -238,7 +240,7 @@ class _Recurrent(nn.Module):
 
     def forward(self, ids: Tensor) -> Tensor:
         """The logits of the token after each token, (B, T, V), from ids, (B, T)."""
-        _check_ids(ids, self.vocabulary_size)
+        check_batch(ids, self.vocabulary_size)
         embedded = self.dropout(self.embedding(ids))  # (B, T, C)
         return self.output(self.dropout(_each_text_apart(self.states, embedded, ids, self.end)))
 
@@ -404,7 +406,7 @@ class CausalConvolution(nn.Module):
 
     def forward(self, ids: Tensor) -> Tensor:
         """The logits of the token after each token, (B, T, V), from ids, (B, T)."""
-        _check_ids(ids, self.vocabulary_size)
+        check_batch(ids, self.vocabulary_size)
         states = _each_text_apart(self.states, self.embedding(ids), ids, self.end)
         return self.output(states)
 
@@ -488,17 +490,3 @@ def _check_sizes(**sizes: int) -> None:
     for name, size in sizes.items():
         if size < 1:
             raise ValueError(f"expected {name} to be at least 1, got {size}")
-
-
-def _check_ids(ids: Tensor, vocabulary_size: int) -> None:
-    if ids.ndim != 2 or ids.dtype != torch.long:
-        raise ValueError(
-            f"expected ids of shape (B, T) and type torch.int64, got {tuple(ids.shape)} of type "
-            f"{ids.dtype}; a single text needs a batch axis: ids[None]"
-        )
-    if ids.numel() and not 0 <= int(ids.min()) <= int(ids.max()) < vocabulary_size:
-        raise ValueError(
-            f"expected token ids from 0 to {vocabulary_size - 1} (a vocabulary of "
-            f"{vocabulary_size}), got ids from {int(ids.min())} to {int(ids.max())}; "
-            "was the text encoded with another tokenizer?"
-        )
