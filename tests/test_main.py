@@ -140,8 +140,10 @@ def test_a_run_that_was_interrupted_goes_on_to_the_same_end(folder, text, tmp_pa
 
     monkeypatch.setattr(runs, "train", interrupted)
     assert main(command) == 130
+    begun = (cut / "tokenizer.json").stat().st_mtime_ns
     monkeypatch.setattr(runs, "train", whole)
     assert main(["train", "--folder", str(cut), "--resume", "--quiet"]) == 0
+    assert (cut / "tokenizer.json").stat().st_mtime_ns == begun  # it was not made anew
     states = [torch.load(f / "last.pt", weights_only=True)["model"] for f in (folder, cut)]
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
 
@@ -165,6 +167,33 @@ def test_the_same_seed_makes_the_same_run(folder, text, tmp_path):
     assert main(["train", str(text), "--folder", str(again), "--steps", "8", *SHORT]) == 0
     one, other = (torch.load(f / "best.pt", weights_only=True)["model"] for f in (folder, again))
     assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_dropout_follows_the_seed_too(text, tmp_path):
+    states = []
+    for name, disturbed in (("one", 1), ("other", 2)):
+        torch.manual_seed(disturbed)
+        command = ["train", str(text), "--folder", str(tmp_path / name), "--steps", "4", *SHORT]
+        assert main([*command, "--dropout", "0.5"]) == 0
+        states.append(torch.load(tmp_path / name / "best.pt", weights_only=True)["model"])
+    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+    assert not open_run(tmp_path / "one").model.training
+
+
+def test_the_seed_decides_the_first_weights(folder):
+    tokenizer = BytePairTokenizer.load(folder / "tokenizer.json")
+    models = [
+        runs._model(RunConfig.from_tables({"data": {"seed": seed}}), tokenizer, "cpu")
+        for seed in (0, 0, 1)
+    ]
+    assert torch.equal(models[0].embedding, models[1].embedding)
+    assert not torch.equal(models[0].embedding, models[2].embedding)
+
+
+def test_windows_advance_by_half_a_context_unless_told_otherwise(folder):
+    run, documents = open_run(folder), [Document("a", TEXT[:300])]
+    assert scores(run, documents) == scores(run, documents, stride=8)
+    assert scores(run, documents) != scores(run, documents, stride=1)
 
 
 def test_two_processes_make_the_run_of_one(folder, text, tmp_path):
