@@ -199,6 +199,47 @@ def linear(
     return layer
 
 
+class KeyValueCache:
+    """The keys and values of the tokens so far, so that they are computed once.
+
+    One belongs to one attention module and one batch. In causal attention the keys and values of
+    a prefix do not change when the text goes on; that is all that it relies on.
+
+    Args:
+        limit: for how many tokens there will be room.
+    Derived in the chapter `gpt/cache`.
+    """
+
+    def __init__(self, limit: int):
+        self.limit, self.length = limit, 0
+        self._keys = self._values = None
+
+    def extend(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Add those of T new tokens, (B, H, T, D); return those of all so far, (B, H, S, D).
+
+        Raises:
+            ValueError: there is no room left, or the batch is not that of the tokens before.
+        """
+        end = self.length + keys.shape[-2]
+        if end > self.limit:
+            raise ValueError(
+                f"expected at most {self.limit} tokens in the cache, its limit, got {self.length} "
+                f"and {keys.shape[-2]} more"
+            )
+        if self._keys is None:
+            room = (*keys.shape[:-2], self.limit, keys.shape[-1])
+            self._keys, self._values = keys.new_empty(room), values.new_empty(room)
+        if keys.shape[:-2] != self._keys.shape[:-2]:
+            raise ValueError(
+                f"expected tokens of the {len(self._keys)} texts that the cache was begun with, "
+                f"got a batch of {len(keys)}; begin a new cache for another batch"
+            )
+        self._keys[..., self.length : end, :] = keys
+        self._values[..., self.length : end, :] = values
+        self.length = end
+        return self._keys[..., :end, :], self._values[..., :end, :]
+
+
 class MultiHeadAttention(nn.Module):
     """H attentions side by side, each in D = C / H channels; a matrix puts their outputs together.
 
@@ -254,6 +295,7 @@ class MultiHeadAttention(nn.Module):
         mask: Tensor | None = None,
         causal: bool = False,
         bias: Tensor | None = None,
+        cache: KeyValueCache | None = None,
     ) -> Tensor:
         """What each position gathers, (B, T, C).
 
@@ -263,10 +305,14 @@ class MultiHeadAttention(nn.Module):
             mask: (T, S), or (B, T, S) for all heads alike, or (B, H, T, S); 1 may stand for T.
             causal: whether a position sees no later one.
             bias: broadcasts to (B, H, T, S); added to the scores.
+            cache: of the tokens before x, if x goes on with a text; the keys are theirs and x's.
         """
         queries, keys, values = (self.split_heads(part) for part in self._project(x, memory))
         if self.rotary:
-            queries, keys = rotate(queries), rotate(keys)
+            start = 0 if cache is None else cache.length
+            queries, keys = rotate(queries, start=start), rotate(keys, start=start)
+        if cache is not None:
+            keys, values = cache.extend(keys, values)
         if mask is not None and mask.ndim == 3:
             mask = mask[:, None]  # (B, 1, T, S): the same for every head
         gathered, weights = scaled_dot_product_attention(

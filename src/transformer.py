@@ -13,13 +13,13 @@ Source: Vaswani et al. 2017, section 3; Ba et al. 2016 (LayerNorm); Xiong et al.
 Derived in the chapters `attention/block` and `attention/encoder_decoder`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from .attention import LearnedPositions, MultiHeadAttention, linear
+from .attention import KeyValueCache, LearnedPositions, MultiHeadAttention, linear
 from .likelihood import check_batch
 
 
@@ -160,6 +160,7 @@ class Block(nn.Module):
         mask: Tensor | None = None,
         causal: bool = False,
         memory_mask: Tensor | None = None,
+        cache: KeyValueCache | None = None,
     ) -> Tensor:
         """(B, T, C) -> (B, T, C).
 
@@ -168,13 +169,18 @@ class Block(nn.Module):
             memory: (B, S, C); what cross-attention looks at.
             mask, causal: who may attend to whom within x.
             memory_mask: who of x may attend to whom of the memory.
+            cache: of the tokens before x, for self-attention.
         Raises:
             ValueError: there is a memory but no cross-attention, or the other way round.
         """
         if self.cross != (memory is not None):
             expected = "a memory for" if self.cross else "no memory without"
             raise ValueError(f"expected {expected} cross-attention (cross={self.cross})")
-        x = self._add(x, self.attention_norm, lambda x: self.attention(x, mask=mask, causal=causal))
+        x = self._add(
+            x,
+            self.attention_norm,
+            lambda x: self.attention(x, mask=mask, causal=causal, cache=cache),
+        )
         if self.cross:
             x = self._add(
                 x, self.cross_norm, lambda x: self.cross_attention(x, memory, mask=memory_mask)
@@ -226,10 +232,17 @@ class Decoder(_Stack):
         *,
         mask: Tensor | None = None,
         memory_mask: Tensor | None = None,
+        cache: Sequence[KeyValueCache] | None = None,
     ) -> Tensor:
-        """(B, T, C) -> (B, T, C), causally; the masks only forbid more."""
-        for block in self.blocks:
-            x = block(x, memory, mask=mask, causal=True, memory_mask=memory_mask)
+        """(B, T, C) -> (B, T, C), causally; the masks only forbid more.
+
+        Args:
+            x: (B, T, C).
+            memory, mask, memory_mask: as in `Block`.
+            cache: one for each block, of the tokens before x.
+        """
+        for block, stored in zip(self.blocks, cache or [None] * len(self.blocks), strict=True):
+            x = block(x, memory, mask=mask, causal=True, memory_mask=memory_mask, cache=stored)
         return self.final_norm(x)
 
 

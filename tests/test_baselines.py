@@ -359,6 +359,7 @@ def test_the_states_of_a_deep_convolution_keep_their_size():
 def test_tied_weights_are_one_parameter_and_begin_near_the_uniform_model(generator, ids):
     model = recurrent(LSTM, generator, embedding_size=HIDDEN, tied=True)
     assert model.output.weight is model.embedding.weight
+    assert model.output.weight.square().mean().item() == pytest.approx(1 / HIDDEN, rel=0.4)
     nats, tokens = negative_log_likelihood(model(ids), ids)
     assert (nats / tokens).item() == pytest.approx(math.log(V), abs=0.2)
 
@@ -369,6 +370,18 @@ def test_dropout_works_in_training_and_not_in_evaluation(generator, ids, kind):
     assert not torch.equal(model(ids), model(ids))
     model.eval()
     assert torch.equal(model(ids), model(ids))
+
+
+@pytest.mark.parametrize("reader", ["recurrence", "output"])
+def test_dropout_comes_before_the_recurrence_and_before_the_output(generator, ids, reader):
+    model, seen = recurrent(LSTM, generator, layers=1, dropout=0.5), []
+    getattr(model, reader).register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    model(ids)
+    assert 0.3 < (seen[0] == 0).float().mean() < 0.7
+
+
+def test_dropout_comes_between_the_layers_too(generator):
+    assert recurrent(LSTM, generator, dropout=0.25).recurrence.dropout == 0.25
 
 
 def build(seed, name):

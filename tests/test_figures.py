@@ -94,3 +94,18 @@ def test_a_baseline_lies_at_its_value(axes):
 def test_a_band_needs_two_runs_as_long_as_x(axes, runs):
     with pytest.raises(ValueError, match="at least 2 runs of 2 values"):
         figures.band(axes, [1, 2], runs, "bad")
+
+
+def test_an_attention_map_has_a_row_for_each_query_and_a_column_for_each_key(axes):
+    weights = [[1.0, 0.0, 0.0], [0.25, 0.25, 0.5]]
+    image = figures.attention_map(axes, weights, queries="ab", keys=["x", "y", "long"])
+    assert np.array_equal(image.get_array(), weights)
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["a", "b"]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["x", "y", "long"]
+    assert image.cmap(image.norm(0.0))[3] == 0  # no weight leaves the ground as it is
+    assert image.cmap(image.norm(1.0))[3] == 1
+
+
+def test_labels_that_do_not_fit_an_attention_map_are_refused(axes):
+    with pytest.raises(ValueError, match="3 labels, one for each place, got 2"):
+        figures.attention_map(axes, [[1, 0, 0]], keys="ab")

@@ -11,7 +11,7 @@ from torch.optim import SGD, AdamW
 from src import training
 from src.baselines import SoftmaxBigram, WindowMLP
 from src.likelihood import negative_log_likelihood
-from src.training import History, batches, fit, mean_loss
+from src.training import History, batches, cosine, fit, mean_loss
 
 B, T, V, N = 3, 5, 7, 101
 
@@ -375,3 +375,49 @@ def test_the_optimiser_is_adamw_unless_told_otherwise(stream):
     train(untold, draws(stream))
     assert same_parameters(told, untold)
     assert training.AdamW is AdamW
+
+
+# several inputs and a schedule
+
+
+def test_a_model_of_several_inputs_gets_them_all_on_its_device(stream):
+    class Sum(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.models = nn.ModuleList([small_model(2), small_model(3)])
+
+        def forward(self, one, other):
+            return self.models[0](one) + self.models[1](other)
+
+    model = Sum()
+    inputs, targets = next(draws(stream))
+    history = train(model, [((inputs, inputs.flip(0)), targets)], steps=1)
+    nats, tokens = negative_log_likelihood(Sum()(inputs, inputs.flip(0)), targets)
+    assert history.losses[0] == pytest.approx(float(nats.detach() / tokens))
+    assert mean_loss(model, [((inputs, inputs.flip(0)), targets)]) < history.losses[0]
+
+
+def test_a_schedule_scales_the_learning_rate_of_each_step(stream):
+    seen = []
+
+    class Spy(SGD):
+        def step(self):
+            seen.append(self.param_groups[0]["lr"])
+            super().step()
+
+    train(small_model(), draws(stream), steps=4, optimiser=Spy, schedule=cosine(4), learning_rate=2)
+    root_half = math.sqrt(0.5)
+    assert seen == pytest.approx([1 + root_half, 1, 1 - root_half, 0])
+
+
+def test_a_warm_up_rises_in_equal_steps_and_is_never_zero():
+    factors = [cosine(10, warm_up=4, end=0.1)(step) for step in range(1, 11)]
+    assert factors[:4] == pytest.approx([0.25, 0.5, 0.75, 1])
+    assert factors[3:] == sorted(factors[3:], reverse=True)
+    assert factors[-1] == pytest.approx(0.1)
+    assert factors[6] == pytest.approx(0.55)  # halfway down
+
+
+def test_a_schedule_that_only_rises_is_refused():
+    with pytest.raises(ValueError, match="shorter than the 5 steps, got 5"):
+        cosine(5, warm_up=5)

@@ -1,0 +1,340 @@
+"""`src.pretrained` against transformers' GPT-2, in both directions, and against broken folders."""
+
+import hashlib
+import json
+import os
+import pickle
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+import torch
+from oracles import greatest_difference
+from safetensors.torch import load_file, save_file
+
+from src import corpora, pretrained
+from src.gpt import GPT, GPTConfig
+from src.likelihood import negative_log_likelihood
+from src.pretrained import CheckpointError, download, load, released_names, save
+
+B, T, V, LIMIT, LAYERS, HEADS, C = 2, 5, 17, 7, 3, 11, 22
+
+
+@pytest.fixture(scope="module")
+def hugging_face():
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    import transformers
+
+    transformers.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    return transformers
+
+
+@pytest.fixture
+def ids():
+    return torch.randint(V, (B, T), generator=torch.Generator().manual_seed(0))
+
+
+def theirs(hugging_face, seed=0, **options):
+    torch.manual_seed(seed)
+    sizes = {"vocab_size": V, "n_positions": LIMIT, "n_layer": LAYERS, "n_head": HEADS, "n_embd": C}
+    tokens = {"bos_token_id": 0, "eos_token_id": 0}
+    config = hugging_face.GPT2Config(**(sizes | tokens | options))
+    model = hugging_face.GPT2LMHeadModel(config).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():  # so that gains and biases count
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    return model
+
+
+def ours(**options):
+    config = GPTConfig(V, LIMIT, LAYERS, HEADS, C, **options)
+    model = GPT(config, generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    return model.eval()
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return save(ours(), tmp_path / "model")
+
+
+def rewrite(folder, change):
+    """Change the tensors of a saved model."""
+    tensors = change(dict(load_file(folder / "model.safetensors")))
+    (folder / "model.safetensors").unlink()
+    return tensors
+
+
+# both directions
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"tie_word_embeddings": False},
+        {"activation_function": "gelu"},
+        {"activation_function": "relu", "n_inner": 13, "layer_norm_epsilon": 1e-2},
+    ],
+)
+@pytest.mark.parametrize(("dtype", "bound"), [(torch.float32, 1e-5), (torch.float64, 1e-12)])
+def test_a_released_model_gives_its_logits_here(hugging_face, tmp_path, ids, options, dtype, bound):
+    their_model = theirs(hugging_face, **options)
+    their_model.save_pretrained(tmp_path)
+    our_model = load(tmp_path)
+    assert not our_model.training
+    expected = their_model.to(dtype)(ids).logits
+    assert greatest_difference(our_model.to(dtype)(ids), expected) < bound
+
+
+@pytest.mark.parametrize("options", [{}, {"tied": False}, {"activation": "relu", "hidden": 13}])
+def test_a_model_of_ours_gives_its_logits_there(hugging_face, tmp_path, ids, options):
+    our_model = ours(**options)
+    save(our_model, tmp_path)
+    their_model, report = hugging_face.GPT2LMHeadModel.from_pretrained(
+        tmp_path, output_loading_info=True
+    )
+    assert not report["missing_keys"]
+    assert not report["unexpected_keys"]
+    expected = our_model.double()(ids)
+    assert greatest_difference(their_model.double().eval()(ids).logits, expected) < 1e-12
+
+
+def test_the_gradients_are_theirs_too(hugging_face, tmp_path, ids):
+    their_model = theirs(hugging_face)
+    their_model.save_pretrained(tmp_path)
+    our_model = load(tmp_path).double()
+    for logits in (their_model.double()(ids).logits, our_model(ids)):
+        nats, tokens = negative_log_likelihood(logits[:, :-1], ids[:, 1:])
+        (nats / tokens).backward()
+    for name, theirs_name in released_names(our_model.config).items():
+        expected = their_model.get_parameter(f"transformer.{theirs_name}").grad
+        expected = expected.mT if pretrained._is_transposed(name) else expected
+        assert greatest_difference(our_model.get_parameter(name).grad, expected) < 1e-12
+
+
+def test_what_was_saved_is_loaded_to_the_bit(tmp_path, ids):
+    model = ours(dropout=0.25, eps=1e-3, initial_std=0.3)
+    again = load(save(model, tmp_path))
+    assert again.config == model.config
+    assert torch.equal(again(ids), model(ids))
+
+
+# the other layouts of the same
+
+
+def test_the_published_layout_without_prefix_and_with_masks_is_read(folder, ids):
+    expected = load(folder)(ids)
+    tensors = rewrite(folder, lambda t: {n.removeprefix("transformer."): x for n, x in t.items()})
+    for i in range(LAYERS):
+        tensors[f"h.{i}.attn.bias"] = torch.ones(LIMIT, LIMIT).tril()[None, None]
+        tensors[f"h.{i}.attn.masked_bias"] = torch.tensor(-1e4)
+    save_file(tensors, folder / "model.safetensors")
+    assert torch.equal(load(folder)(ids), expected)
+
+
+def test_a_checkpoint_in_pieces_is_read(folder, ids):
+    expected = load(folder)(ids)
+    tensors = rewrite(folder, dict)
+    names = sorted(tensors)
+    places = {name: f"model-0000{1 + i % 2}-of-00002.safetensors" for i, name in enumerate(names)}
+    for file in set(places.values()):
+        save_file({n: tensors[n] for n in names if places[n] == file}, folder / file)
+    index = folder / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": places}))
+    assert torch.equal(load(folder)(ids), expected)
+    (folder / "model-00002-of-00002.safetensors").unlink()
+    with pytest.raises(CheckpointError, match=r"expected model-00002-of-00002.safetensors in"):
+        load(folder)
+    index.write_text(json.dumps({"weight_map": {"wte.weight": "../elsewhere.safetensors"}}))
+    with pytest.raises(CheckpointError, match=r"names of files.*elsewhere"):
+        load(folder)
+    index.write_text("[]")
+    with pytest.raises(CheckpointError, match="weight_map"):
+        load(folder)
+
+
+def test_the_older_format_is_read_too_and_the_second_name_of_tied_weights_ignored(folder, ids):
+    expected = load(folder)(ids)
+    tensors = rewrite(folder, dict)
+    tensors["lm_head.weight"] = tensors["transformer.wte.weight"]
+    torch.save(tensors, folder / "pytorch_model.bin")
+    assert torch.equal(load(folder)(ids), expected)
+
+
+# broken and hostile folders
+
+
+class Hostile:
+    def __reduce__(self):
+        return (os.system, ("touch hacked",))
+
+
+def test_a_pickle_cannot_run_code(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    (folder / "model.safetensors").unlink()
+    (folder / "pytorch_model.bin").write_bytes(pickle.dumps({"wte.weight": Hostile()}))
+    with pytest.raises(CheckpointError, match="would run code"):
+        load(folder)
+    torch.save({"wte.weight": Hostile()}, folder / "pytorch_model.bin")
+    with pytest.raises(CheckpointError, match="would run code"):
+        load(folder)
+    torch.save([1, 2], folder / "pytorch_model.bin")
+    with pytest.raises(CheckpointError, match="names and tensors"):
+        load(folder)
+    assert not (folder / "hacked").exists()
+
+
+@pytest.mark.parametrize("keep", [0, 5, 100, -1])
+def test_a_file_that_was_cut_off_is_refused(folder, keep):
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:keep])
+    with pytest.raises(CheckpointError, match="cut off"):
+        load(folder)
+
+
+def test_a_renamed_a_missing_and_an_unknown_tensor_are_named(folder):
+    def change(tensors):
+        tensors["transformer.h.0.attn.kernel"] = tensors.pop("transformer.h.0.attn.c_attn.weight")
+        return tensors
+
+    save_file(rewrite(folder, change), folder / "model.safetensors")
+    with pytest.raises(
+        CheckpointError, match=r"missing: h.0.attn.c_attn.weight \(1\); unknown: h.0.attn.kernel"
+    ):
+        load(folder)
+
+
+def test_a_checkpoint_of_another_shape_is_refused_before_anything_is_copied(folder):
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"vocab_size": V + 1}))
+    with pytest.raises(CheckpointError, match=r"wte.weight .*\(18, 22\).*got \(17, 22\)"):
+        load(folder)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"model_type": "bert"}, "model_type = 'gpt2'.*got 'bert'"),
+        ({"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx = False"),
+        ({"activation_function": "swish"}, "'gelu', 'gelu_new', 'relu'.*got 'swish'"),
+        ({"n_head": 4}, "describes no GPT-2: .*channels=22 and heads=4"),
+        ({"n_layer": "3"}, "describes no GPT-2: .*got '3'"),
+        ({"n_embd": None}, "describes no GPT-2"),
+    ],
+)
+def test_a_configuration_of_something_else_is_refused(folder, change, message):
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | change))
+    with pytest.raises(CheckpointError, match=message):
+        load(folder)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("{", "expected JSON"), ("[]", "an object"), ("{}", "vocab_size, n_positions.*found none")],
+)
+def test_a_configuration_that_is_none_is_refused(folder, text, message):
+    (folder / "config.json").write_text(text)
+    with pytest.raises(CheckpointError, match=message):
+        load(folder)
+
+
+def test_an_empty_folder_is_refused(tmp_path):
+    with pytest.raises(CheckpointError, match=r"expected config.json in"):
+        load(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps(pretrained._released_config(ours().config)))
+    with pytest.raises(CheckpointError, match=r"pytorch_model.bin in .*found none"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize("options", [{"norm": "post"}, {"bias": False}])
+def test_what_the_format_cannot_say_is_not_saved(tmp_path, options):
+    with pytest.raises(ValueError, match="pre-norm model with biases"):
+        save(ours(**options), tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_failed_save_leaves_the_old_files_and_nothing_else(folder, monkeypatch):
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+
+    def broken(tensors, path, **_):
+        path.write_bytes(b"half")
+        raise OSError("planted: disk full")
+
+    monkeypatch.setattr(pretrained, "save_file", broken)
+    with pytest.raises(OSError, match="planted"):
+        save(ours(tied=False), folder)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+# downloads, from a server of our own
+
+
+@pytest.fixture
+def server(folder):
+    """An address below which the small model lies, and the headers that it answers with."""
+    content = (folder / "model.safetensors").read_bytes()
+    etag = f'"{hashlib.sha256(content).hexdigest()}"'
+    headers = {"X-Linked-Etag": etag}
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_HEAD(self):
+            found = self.path == "/gpt2/resolve/main/model.safetensors"
+            self.send_response(302 if found else 404)
+            for name, value in (headers | {"Location": "/elsewhere"}).items():
+                self.send_header(name, value)
+            self.end_headers()
+
+        def do_GET(self):
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *_):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}", headers
+    server.shutdown()
+    server.server_close()
+
+
+def test_a_download_is_checked_kept_and_not_repeated(server, folder, tmp_path, monkeypatch, ids):
+    small = staticmethod(lambda size: ours().config)
+    monkeypatch.setattr(GPTConfig, "gpt2", small)  # the published one has 124 million parameters
+    source, headers = server
+    fetched = download("small", tmp_path / "fetched", source=source)
+    assert torch.equal(load(fetched)(ids), load(folder)(ids))
+    headers.clear()  # asked again, the server would be of no help
+    assert download("small", tmp_path / "fetched", source=source) == fetched
+
+
+@pytest.mark.parametrize(
+    ("size", "etag", "message"),
+    [
+        ("small", '"0123"', "X-Linked-Etag .* got '0123'"),
+        ("small", f'"{"0" * 64}"', "SHA-256"),
+        ("medium", "", "HTTP 404"),
+    ],
+)
+def test_a_download_that_is_not_what_was_announced_leaves_nothing(
+    server, tmp_path, size, etag, message
+):
+    source, headers = server
+    headers["X-Linked-Etag"] = etag
+    with pytest.raises(corpora.DownloadError, match=message):
+        download(size, tmp_path / "fetched", source=source)
+    assert not list(tmp_path.glob("fetched/*"))
+
+
+def test_no_server_and_no_such_size_are_explained(tmp_path):
+    with pytest.raises(corpora.DownloadError, match="are you online"):
+        download("small", tmp_path, source="http://127.0.0.1:9")
+    with pytest.raises(ValueError, match="'small', 'medium', 'large', 'xl'"):
+        download("117M", tmp_path)
