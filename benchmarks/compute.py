@@ -24,12 +24,10 @@ from src.ngram import NgramModel
 from src.runs import RunConfig, load_text, open_run, scores, stream_of, train_run
 
 MODEL = {"context_length": 128, "layers": 3, "heads": 4, "channels": 128}
-# (steps, dropout, seeds); dropout where the text is gone through several times
-BUDGETS = [
-    (1_200, 0.0, (0, 1, 2)),
-    (2_400, 0.0, (0, 1, 2)),
-    (6_000, 0.1, (0,)),
-    (14_000, 0.1, (0,)),
+# (steps, dropout, seed); dropout where the text is gone through several times
+RUNS = [
+    *((1_200, 0.0, 0), (2_400, 0.0, 0), (6_000, 0.1, 0), (12_000, 0.1, 0)),
+    *((1_200, 0.0, 1), (1_200, 0.0, 2), (2_400, 0.0, 1), (2_400, 0.0, 2)),
 ]
 ORDERS = (2, 3, 4, 5)
 
@@ -90,43 +88,41 @@ def main():
     torch.set_num_threads(1)
     parts = corpora.split(load_text(RunConfig().data))
     points, lines = [], None
-    for steps, dropout, seeds in BUDGETS:
-        for seed in seeds:
-            with tempfile.TemporaryDirectory() as folder:
-                _, seconds, history, trained = run(steps, dropout, seed, Path(folder) / "run")
-            scored = scores(trained, list(parts.test))
-            if lines is None:
-                lines = ngrams(parts, trained.tokenizer)
-            draw = torch.Generator().manual_seed(0)
-            against = {
-                name: paired_bootstrap(scored, theirs, generator=draw)
-                for name, theirs in lines.items()
+    for steps, dropout, seed in RUNS:
+        with tempfile.TemporaryDirectory() as folder:
+            _, seconds, history, trained = run(steps, dropout, seed, Path(folder) / "run")
+        scored = scores(trained, list(parts.test))
+        if lines is None:
+            lines = ngrams(parts, trained.tokenizer)
+        draw = torch.Generator().manual_seed(0)
+        against = {
+            name: paired_bootstrap(scored, theirs, generator=draw) for name, theirs in lines.items()
+        }
+        points.append(
+            {
+                "steps": steps,
+                "dropout": dropout,
+                "seed": seed,
+                "cpu_seconds": round(seconds, 1),
+                "parameters": trained.model.config.parameters,
+                "best_step": history.best_step,
+                "validation_nats_per_token": min(history.validation.values()),
+                "training_nats_per_token": sum(history.losses[-100:]) / 100,
+                "test_bits_per_byte": total(scored).bits_per_byte,
+                "minus": {n: [i.estimate, i.low, i.high] for n, i in against.items()},
             }
-            points.append(
-                {
-                    "steps": steps,
-                    "dropout": dropout,
-                    "seed": seed,
-                    "cpu_seconds": round(seconds, 1),
-                    "parameters": trained.model.config.parameters,
-                    "best_step": history.best_step,
-                    "validation_nats_per_token": min(history.validation.values()),
-                    "training_nats_per_token": sum(history.losses[-100:]) / 100,
-                    "test_bits_per_byte": total(scored).bits_per_byte,
-                    "minus": {n: [i.estimate, i.low, i.high] for n, i in against.items()},
-                }
-            )
-            kept = {
-                "machine": machine(),
-                "command": "python benchmarks/compute.py",
-                "model": MODEL,
-                "points": points,
-                "ngrams": {name: total(s).bits_per_byte for name, s in lines.items()},
-                "compressors": compressors(parts.train, parts.test),
-            }
-            RESULTS.mkdir(exist_ok=True)
-            (RESULTS / "compute.json").write_text(json.dumps(kept, indent=1) + "\n")
-            print(points[-1], flush=True)
+        )
+        kept = {
+            "machine": machine(),
+            "command": "python benchmarks/compute.py",
+            "model": MODEL,
+            "points": points,
+            "ngrams": {name: total(s).bits_per_byte for name, s in lines.items()},
+            "compressors": compressors(parts.train, parts.test),
+        }
+        RESULTS.mkdir(exist_ok=True)
+        (RESULTS / "compute.json").write_text(json.dumps(kept, indent=1) + "\n")
+        print(points[-1], flush=True)
     record("compute", table(kept))
 
 

@@ -13,13 +13,20 @@ from pathlib import Path
 
 
 @contextmanager
-def replacing(path: Path | str) -> Iterator[Path]:
+def replacing(path: Path | str, *, partial: Path | str | None = None) -> Iterator[Path]:
     """A new path to write to, which takes the place of `path` when the block ends without an error.
 
-    After an error `path` is as it was, and nothing else is left behind.
+    After an error `path` is as it was, and nothing else is left behind. A process that is killed
+    leaves the new path behind.
+
+    Args:
+        path: the file; its folder is there.
+        partial: the new path, in the same folder; None: a name that no other process chooses. A
+            name of one's own is overwritten by the next to choose it.
     """
     path = Path(path)
-    partial = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}")
+    unique = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}")
+    partial = Path(partial) if partial else unique
     try:
         yield partial
         with open(partial, "rb+") as file:

@@ -163,19 +163,24 @@ def train_run(
         FloatingPointError: the loss is no longer finite.
     """
     folder, team = Path(folder), parallel.team()
-    if (folder / "run.toml").exists() and not resume:
+    begun = (folder / "run.toml").exists()
+    if begun and not resume:
         raise FileExistsError(
             f"{folder} holds a run already: resume it, or choose another folder for a new one"
         )
     corpus = load_text(config.data)
+    tables = config.tables() | {"made": _made(corpus, team.size)}
+    if begun:
+        _check_same(tables, folder / "run.toml")
     parts = corpora.split(corpus, validation=config.data.validation, test=config.data.test)
-    if team.rank == 0:
+    team.wait()  # nobody writes before all have looked
+    if team.rank == 0 and not begun:
         tokenizer = BytePairTokenizer.train(
             (document.text for document in parts.train), config.data.vocabulary_size
         )
         folder.mkdir(parents=True, exist_ok=True)
         tokenizer.save(folder / "tokenizer.json")
-        write_text(folder / "run.toml", _toml(config.tables() | {"made": _made(corpus, team.size)}))
+        write_text(folder / "run.toml", _toml(tables))
     team.wait()
     tokenizer = BytePairTokenizer.load(folder / "tokenizer.json")
     model = _model(config, tokenizer, device)
@@ -279,6 +284,21 @@ def _batches(stream: Tensor, part: str, **options) -> Batches:
             f"the {part} part of the text has {len(stream):,} tokens: {error}; use a longer text "
             "or a shorter context"
         ) from error
+
+
+def _check_same(tables: Mapping[str, Mapping[str, Any]], path: Path) -> None:
+    """Refuse to resume a run with other settings, or on another text, than it was begun with."""
+    kept = read_toml(path)
+    parts = {"made": ("sha256", "processes")} | {table: None for table in _KNOWN}
+    for table, names in parts.items():
+        then, now = kept.get(table, {}), tables[table]
+        for name in names or sorted(then.keys() | now.keys()):
+            if then.get(name) != now.get(name):
+                raise ValueError(
+                    f"expected the settings that {path} was begun with, got {name} = "
+                    f"{now.get(name)!r}, saved with {then.get(name)!r}: resume with the same, or "
+                    "begin in another folder"
+                )
 
 
 def _made(corpus: corpora.Corpus, processes: int) -> dict[str, Any]:

@@ -455,6 +455,7 @@ def test_a_numbered_batch_is_a_function_of_seed_and_number():
     assert torch.equal(again[5][0], late)
     assert not torch.equal(data[6][0], late)
     assert not torch.equal(training_runs.numbered(seed=7)[5][0], late)
+    assert not torch.equal(training_runs.numbered(seed=2)[4][0], late)  # not of their sum
 
 
 def test_numbered_batches_are_pieces_of_the_stream_and_reach_all_of_it():
@@ -620,6 +621,12 @@ def test_bfloat16_is_close_to_float32_and_keeps_the_parameters_in_32_bits():
     assert short.losses != exact.losses
     assert short.losses == pytest.approx(exact.losses, abs=0.05)
     assert {p.dtype for p in other.parameters()} == {torch.float32}
+
+
+def test_logits_of_16_bits_are_summed_in_32():
+    model = nn.Embedding(V, V).bfloat16()
+    nats = training._nats(model, (tensor([[0, 1]]), tensor([[2, 3]])))
+    assert nats.dtype == torch.float32
 
 
 def test_bfloat16_uses_the_parameters_of_this_step_and_not_those_of_the_first():
@@ -926,14 +933,14 @@ def test_two_processes_give_the_losses_of_one(server, tmp_path):
 
 
 def test_two_processes_drop_other_units_and_resume_to_the_bit(server, tmp_path):
-    whole, _ = together(server, tmp_path / "whole", 2, dropout=0.3)
+    whole, _ = together(server, tmp_path / "whole", 2, dropout=0.3, rows=8)
     parts = tmp_path / "parts"
     parts.mkdir()
     with suppress(AssertionError):
-        together(server, parts, 2, dropout=0.3, stop_at=23)
+        together(server, parts, 2, dropout=0.3, rows=8, stop_at=23)
     assert not (parts / "losses-0.json").exists()
     assert checkpoints.read(parts / "run" / "last.pt")["step"] == 20
-    resumed, _ = together(server, parts, 2, dropout=0.3)
+    resumed, _ = together(server, parts, 2, dropout=0.3, rows=8)
     assert resumed == whole
     states = checkpoints.read(parts / "run" / "last.pt")["random"]
     assert len(states) == 2

@@ -115,7 +115,7 @@ def arm(where):
 KILLS = ["nothing written", "half written", "all written", "synced", "not replaced", "replaced"]
 
 
-def train_together(folder, result, processes, rank, dropout=0.0, stop_at=None):
+def train_together(folder, result, processes, rank, dropout=0.0, rows=7, stop_at=None):
     """Fifty steps in several processes; the losses go into a file."""
     if processes > 1:
         distributed.init_process_group(
@@ -125,7 +125,7 @@ def train_together(folder, result, processes, rank, dropout=0.0, stop_at=None):
             world_size=processes,
             timeout=timedelta(seconds=30),
         )
-    seed_everything(rank)
+    seed_everything(6)
     model = small_gpt(dropout, seed=rank)  # the first process's parameters count
 
     class Data(list):
@@ -136,7 +136,7 @@ def train_together(folder, result, processes, rank, dropout=0.0, stop_at=None):
 
     history = train(
         model,
-        Data(ragged() * 20),
+        Data(ragged(rows) * 20),
         TrainConfig(50, 0.01, warm_up=5, clip=0.5, every=10, save_every=10, accumulation=2),
         validation=held_out(),
         folder=f"{folder}/run",
