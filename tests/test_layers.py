@@ -14,7 +14,11 @@ SRC = Path(__file__).parents[1] / "src"
 
 LAYERS = {
     **dict.fromkeys(
-        ["likelihood", "corpora", "runtime", "progress", "figures", "tokenizer_files"], 0
+        [
+            *("likelihood", "corpora", "runtime", "progress", "figures"),
+            *("tokenizer_files", "checkpoints", "parallel"),
+        ],
+        0,
     ),
     **dict.fromkeys(["sources", "tokenization", "unigram", "ngram", "attention"], 1),
     **dict.fromkeys(["transformer", "baselines"], 2),
