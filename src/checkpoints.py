@@ -10,7 +10,6 @@ a stranger is a program, a tensor is not.
 Derived in the chapter `gpt/training`.
 """
 
-import os
 import pickle
 import random
 import zipfile
@@ -21,6 +20,8 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+
+from .files import replacing
 
 
 def write(path: Path | str, state: Mapping[str, Any]) -> None:
@@ -33,12 +34,8 @@ def write(path: Path | str, state: Mapping[str, Any]) -> None:
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(path.name + ".part")  # what a killed run leaves, the next one overwrites
-    with open(part, "wb") as file:
+    with replacing(path, partial=part), open(part, "wb") as file:
         torch.save(dict(state), file)
-        file.flush()
-        os.fsync(file.fileno())  # the bytes before the name: else a power cut leaves an empty file
-    os.replace(part, path)
-    _sync_folder(path.parent)
 
 
 def read(path: Path | str) -> dict[str, Any]:
@@ -118,13 +115,3 @@ def set_random_state(state: Mapping[str, Any], device: torch.device) -> None:
     torch.set_rng_state(state["torch"])
     if device.type in state:
         getattr(torch, device.type).set_rng_state(state[device.type])
-
-
-def _sync_folder(folder: Path) -> None:
-    """Have the new name on the disk as well, where a folder can be opened (not on Windows)."""
-    if os.name == "posix":
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)

@@ -233,6 +233,12 @@ def test_each_text_stops_at_its_own_stop_token_and_keeps_it():
     assert [text.tolist() for text in texts] == [[3, 0, 1, 2, 3], [1, 2, 3], [3, 2, 3]]
 
 
+def test_a_text_that_has_stopped_stays_stopped_while_others_go_on():
+    table = torch.full((5, 5), -INF).scatter(1, tensor([[1], [0], [3], [3], [4]]), 0.0)
+    texts = generate(lookup(table), [[1], [4]], max_new_tokens=7, stop=0, generator=seeded())
+    assert [text.tolist() for text in texts] == [[1, 0], [4] * 8]
+
+
 def test_a_stop_token_in_a_prompt_does_not_end_the_text():
     table = torch.zeros(4, 4)
     texts = generate(lookup(table), [[0], [1, 3, 3, 3]], max_new_tokens=2, generator=seeded())
