@@ -80,7 +80,7 @@ lab: $(READY)  ## open the chapters as notebooks in JupyterLab
 
 check-site: book  ## open every page in Chromium, and every chapter in JupyterLab
 	@echo "== Site"
-	@$(BIN)/pytest -m site tests
+	@$(BIN)/pytest -n $(WORKERS) -m site tests
 
 reproduce: $(READY)  ## run every chapter twice and compare all outputs
 	@echo "== Every chapter twice, in fresh kernels"
