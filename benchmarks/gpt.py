@@ -17,6 +17,7 @@ import random
 import statistics
 import sys
 import tempfile
+import time
 from dataclasses import replace
 from functools import partial
 
@@ -24,7 +25,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 
 import torch
 import transformers
-from rounds import machine, record, rows, seconds
+from rounds import machine, record, rows
 from torch import nn
 from torch.nn import functional
 
@@ -43,12 +44,22 @@ PROMPT, NEW = 8, 256
 SMALL, GPT2 = "(4, 4, 128)", "GPT-2 small's shape"
 GENERATION = {
     SMALL: (GPTConfig(VOCABULARY, PROMPT + NEW, 4, 4, 128, activation="gelu_tanh"), 15, 1),
-    GPT2: (GPTConfig.gpt2("small"), 3, 16),
+    GPT2: (GPTConfig.gpt2("small"), 2, 32),
 }
 SGEMM = 512  # rows and columns of the square matrices
 
+
+# What is taken on one thread is the processor's time: waiting for it on a busy machine is no work.
+def seconds(function, *arguments, clock=time.process_time):
+    """What a function returns, and how long it took."""
+    started = clock()
+    result = function(*arguments)
+    return result, clock() - started
+
+
 OURS, PLAIN = "ours", "a plain GPT"
 THEIRS, EXACT = "transformers", "transformers with the exact GELU"
+PEERS = (THEIRS, EXACT, PLAIN)
 
 
 # ---- the peers -------------------------------------------------------------------------------
@@ -178,9 +189,10 @@ def train(size, layers, heads, channels, length, texts, rounds):
         OURS: our_step(copy(), ids, texts),
         PLAIN: customary(plain(model)),
         THEIRS: customary(theirs(model)),
-        EXACT: customary(theirs(model, "gelu")),
     }
     large = channels > 128
+    if not large:
+        calls[EXACT] = customary(theirs(model, "gelu"))
     if large and torch.cpu._is_avx512_bf16_supported():
         calls["ours in bfloat16"] = our_step(copy(), ids, texts, "bfloat16")
     losses = {name: call(0) for name, call in calls.items()}  # to warm up, too
@@ -209,21 +221,18 @@ def train(size, layers, heads, channels, length, texts, rounds):
         for taken in every_round
     ]
     asked = {THEIRS: ("≥", 1.15 if large else 1.25), EXACT: None, PLAIN: None}
-    targets = {f"{label}against {name}": asked[name] for name in (THEIRS, EXACT, PLAIN)}
+    targets = {f"{label}against {name}": asked[name] for name in PEERS if name in calls}
     targets[f"{label}share of the sgemm rate"] = ("≥", 0.8 if large else 0.6)
     if "ours in bfloat16" in calls:
         targets[f"{label}bfloat16 against float32"] = ("≥", 1.6)
     fastest = min(taken[OURS] for taken in every_round)
-    difference = max(abs(losses[name] - losses[OURS]) for name in (PLAIN, EXACT))
+    difference = max(abs(losses[n] - losses[OURS]) for n in (PLAIN, EXACT) if n in losses)
     notes = [
         f"- training, {size}: {rounds} rounds of single steps of {flops / 1e9:.2f} GFLOP; ours "
         f"at best {texts * length / fastest:,.0f} tokens a second; sgemm at {SGEMM} rows "
         f"{sgemm / 1e9:.0f} GFLOP/s; greatest difference of first losses {difference:.1e}"
     ]
     return ratios, targets, notes, ["equal losses"] if difference > 1e-5 else []
-
-
-PEERS = (PLAIN, THEIRS, EXACT)
 
 
 # ---- generation ------------------------------------------------------------------------------
@@ -305,7 +314,9 @@ def on_gpu(config=None, texts=32, steps=30, device="cuda"):
     step = our_step(model, ids, texts, "bfloat16", compiled=True)
     for number in range(5):  # to compile, and to warm up
         step(number)
-    _, spent = seconds(lambda: [step(number) for number in range(5, 5 + steps)])  # reads the losses
+    _, spent = seconds(
+        lambda: [step(number) for number in range(5, 5 + steps)], clock=time.perf_counter
+    )
     speed = steps * texts * length / spent
     flops = 3 * config.flops_per_token(length) * speed
     name = torch.cuda.get_device_name() if device.type == "cuda" else "CPU"
@@ -349,9 +360,9 @@ def main():
             "# A GPT's training step and its generation, beside transformers and a plain GPT",
             "",
             "Written by `make bench` (`benchmarks/gpt.py`): how many times as fast `src` is, "
-            "interleaved rounds in random order,",
-            "one ratio a round. Peers are trained in the customary loop (AdamW and the rest as "
-            "torch has them by default).",
+            "in the processor's time, interleaved",
+            "rounds in random order, one ratio a round. Peers are trained in the customary loop "
+            "(AdamW and the rest as torch has them by default).",
             "transformers comes with GPT-2's GELU, a tanh, which costs a CPU more than the exact "
             "one that we train with.",
             "",
