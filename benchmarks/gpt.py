@@ -293,7 +293,7 @@ def generate(size, config, rounds, every):
         f"- generation, {size}: {rounds} rounds of {NEW} tokens after {PROMPT}, batch 1, drawn "
         f"from the 50 likeliest or greedy; drawn at best at {NEW / fastest:,.0f} tokens a second; "
         f"texts equal to those of {THEIRS}: {equal}"
-        + (f"; without a cache every {every}th length is timed" if every > 1 else "")
+        + (f"; without a cache one length in {every} is timed" if every > 1 else "")
     ]
     wrong = [] if equal else [f"equal texts: {size}"]
     return ratios, dict(zip(ratios[0], asked, strict=True)), notes, wrong
