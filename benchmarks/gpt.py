@@ -1,0 +1,381 @@
+"""How fast are our training step and our generation, beside transformers and a plain GPT?
+
+Run by `make bench`. On one thread of the CPU, in float32 unless said otherwise:
+
+- a training step of `src.training` (batch, forward, backward, clipping, AdamW), against the same
+  model of `transformers` and a plain one after nanoGPT, both in the customary loop; and against the
+  machine's own rate of multiplying matrices in the same run;
+- 256 tokens of `src.sampling.generate`, with and without a cache, and against `transformers`.
+
+All have the same weights and must give the same losses and the same texts. In each round all of
+them run, in an order drawn anew, and only ratios are kept: a busy machine slows all of them. Where
+there is a GPU, GPT-2 small is trained there too: `python benchmarks/gpt.py gpu` does only that.
+"""
+
+import os
+import random
+import statistics
+import sys
+import tempfile
+import time
+from dataclasses import replace
+from functools import partial
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+import torch
+import transformers
+from rounds import machine, record, rows
+from torch import nn
+from torch.nn import functional
+
+from src import pretrained, sampling, training
+from src.gpt import GPT, GPTConfig
+from src.training import Batches, TrainConfig
+
+VOCABULARY = 65  # the characters of the usual first corpus
+# name: (layers, heads, channels, positions, texts, rounds)
+TRAINING = {
+    "(4, 4, 128), 12 × 64 tokens": (4, 4, 128, 64, 12, 60),
+    "(6, 6, 384), 16 × 256 tokens": (6, 6, 384, 256, 16, 5),
+}
+# name: (configuration, rounds, every how many lengths are timed without a cache)
+PROMPT, NEW = 8, 256
+SMALL, GPT2 = "(4, 4, 128)", "GPT-2 small's shape"
+GENERATION = {
+    SMALL: (GPTConfig(VOCABULARY, PROMPT + NEW, 4, 4, 128, activation="gelu_tanh"), 15, 1),
+    GPT2: (GPTConfig.gpt2("small"), 2, 32),
+}
+SGEMM = 512  # rows and columns of the square matrices
+
+
+# What is taken on one thread is the processor's time: waiting for it on a busy machine is no work.
+def seconds(function, *arguments, clock=time.process_time):
+    """What a function returns, and how long it took."""
+    started = clock()
+    result = function(*arguments)
+    return result, clock() - started
+
+
+OURS, PLAIN = "ours", "a plain GPT"
+THEIRS, EXACT = "transformers", "transformers with the exact GELU"
+PEERS = (THEIRS, EXACT, PLAIN)
+
+
+# ---- the peers -------------------------------------------------------------------------------
+
+
+class PlainBlock(nn.Module):
+    """Pre-norm, causal, no options, no checks."""
+
+    def __init__(self, channels, heads):
+        super().__init__()
+        self.heads = heads
+        self.ln_1, self.ln_2 = nn.LayerNorm(channels), nn.LayerNorm(channels)
+        self.c_attn, self.c_proj = nn.Linear(channels, 3 * channels), nn.Linear(channels, channels)
+        self.c_fc, self.gelu = nn.Linear(channels, 4 * channels), nn.GELU()
+        self.mlp_c_proj = nn.Linear(4 * channels, channels)
+
+    def forward(self, x):
+        q, k, v = (
+            part.view(*part.shape[:2], self.heads, -1).transpose(1, 2)  # (B, H, T, D)
+            for part in self.c_attn(self.ln_1(x)).split(x.shape[-1], dim=2)
+        )
+        gathered = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.c_proj(gathered.transpose(1, 2).contiguous().view(x.shape))
+        return x + self.mlp_c_proj(self.gelu(self.c_fc(self.ln_2(x))))
+
+
+class PlainGPT(nn.Module):
+    """After nanoGPT: modules of torch, eager, tied, exact GELU."""
+
+    def __init__(self, config):
+        super().__init__()
+        self.wte = nn.Embedding(config.vocabulary_size, config.channels)
+        self.wpe = nn.Embedding(config.context_length, config.channels)
+        blocks = (PlainBlock(config.channels, config.heads) for _ in range(config.layers))
+        self.h = nn.ModuleList(blocks)
+        self.ln_f = nn.LayerNorm(config.channels)
+
+    def forward(self, ids):
+        x = self.wte(ids) + self.wpe(torch.arange(ids.shape[1]))
+        for block in self.h:
+            x = block(x)
+        return functional.linear(self.ln_f(x), self.wte.weight)
+
+
+def plain(model):
+    """A `PlainGPT` with the weights of one of ours."""
+    weights, own = model.state_dict(), PlainGPT(model.config)
+    own.load_state_dict(
+        {
+            theirs.replace("mlp.c_proj", "mlp_c_proj")
+            .replace("attn.c_", "c_")
+            .replace("mlp.", ""): weights[ours]
+            for ours, theirs in pretrained.released_names(model.config).items()
+        }
+    )
+    return own
+
+
+def theirs(model, activation="gelu_new"):
+    """transformers' model with the weights of one of ours; with GPT-2's GELU, as it comes."""
+    with tempfile.TemporaryDirectory() as folder:
+        pretrained.save(model, folder)
+        return transformers.GPT2LMHeadModel.from_pretrained(
+            folder, attn_implementation="sdpa", activation_function=activation
+        )
+
+
+# ---- training --------------------------------------------------------------------------------
+
+
+def our_step(model, ids, texts, precision="float32", compiled=False):
+    """One step of `src.training.train`, by its own parts; returns the loss."""
+    config = TrainConfig(steps=1_000, learning_rate=1e-3, precision=precision)
+    data = Batches(ids, batch_size=texts, context_length=model.config.context_length)
+    optimiser = training._adamw(model, config, ids.device)
+    nats_of = torch.compile(training._fused_nats) if compiled else training._nats
+
+    def nats(model, batch):
+        half = precision == "bfloat16"
+        with torch.autocast(ids.device.type, torch.bfloat16, enabled=half):
+            return nats_of(model, batch)
+
+    def step(number):
+        return training._training_step(
+            model, data[number], optimiser, step=number + 1, clip=config.clip, nats_of=nats
+        )[0]
+
+    return step
+
+
+def customary_step(model, ids, texts, length):
+    """The same step as it is usually written; returns the loss."""
+    data = Batches(ids, batch_size=texts, context_length=length)
+    decayed = [p for p in model.parameters() if p.ndim >= 2]
+    others = [p for p in model.parameters() if p.ndim < 2]
+    groups = [{"params": decayed, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}]
+    optimiser = torch.optim.AdamW(groups, lr=1e-3, betas=(0.9, 0.95))
+
+    def step(number):
+        inputs, targets = data[number]
+        logits = model(inputs)
+        logits = logits if isinstance(logits, torch.Tensor) else logits.logits
+        loss = functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimiser.step()
+        optimiser.zero_grad(set_to_none=True)
+        return loss.item()
+
+    return step
+
+
+def train(size, layers, heads, channels, length, texts, rounds):
+    """The ratios of all rounds, the targets, notes, and what is missed."""
+    config = GPTConfig(VOCABULARY, length, layers, heads, channels)
+    generator = torch.Generator().manual_seed(0)
+    model = GPT(config, generator=generator)
+    ids = torch.randint(VOCABULARY, (100_000,), generator=generator)
+
+    def copy():
+        again = GPT(config, generator=generator)
+        again.load_state_dict(model.state_dict())
+        return again
+
+    customary = partial(customary_step, ids=ids, texts=texts, length=length)
+    calls = {
+        OURS: our_step(copy(), ids, texts),
+        PLAIN: customary(plain(model)),
+        THEIRS: customary(theirs(model)),
+    }
+    large = channels > 128
+    if not large:
+        calls[EXACT] = customary(theirs(model, "gelu"))
+    if large and torch.cpu._is_avx512_bf16_supported():
+        calls["ours in bfloat16"] = our_step(copy(), ids, texts, "bfloat16")
+    losses = {name: call(0) for name, call in calls.items()}  # to warm up, too
+    flops = 3 * config.flops_per_token(length) * texts * length
+    every_round, rates = [], []
+    matrix = torch.randn(SGEMM, SGEMM)
+    for number in range(1, rounds + 1):
+        taken = {}
+        for name in random.sample([*calls, "sgemm"], len(calls) + 1):
+            if name == "sgemm":
+                _, spent = seconds(lambda: [matrix @ matrix for _ in range(10)])
+                rates.append(10 * 2 * SGEMM**3 / spent)
+            else:
+                _, taken[name] = seconds(calls[name], number)
+        every_round.append(taken)
+    sgemm = statistics.median(rates)
+    label = f"training, {size}: "
+    ratios = [
+        {f"{label}against {name}": t / taken[OURS] for name, t in taken.items() if name in PEERS}
+        | {f"{label}share of the sgemm rate": flops / taken[OURS] / sgemm}
+        | (
+            {f"{label}bfloat16 against float32": taken[OURS] / taken["ours in bfloat16"]}
+            if "ours in bfloat16" in taken
+            else {}
+        )
+        for taken in every_round
+    ]
+    asked = {THEIRS: ("≥", 1.15 if large else 1.25), EXACT: None, PLAIN: None}
+    targets = {f"{label}against {name}": asked[name] for name in PEERS if name in calls}
+    targets[f"{label}share of the sgemm rate"] = ("≥", 0.8 if large else 0.6)
+    if "ours in bfloat16" in calls:
+        targets[f"{label}bfloat16 against float32"] = ("≥", 1.6)
+    fastest = min(taken[OURS] for taken in every_round)
+    difference = max(abs(losses[n] - losses[OURS]) for n in (PLAIN, EXACT) if n in losses)
+    notes = [
+        f"- training, {size}: {rounds} rounds of single steps of {flops / 1e9:.2f} GFLOP; ours "
+        f"at best {texts * length / fastest:,.0f} tokens a second; sgemm at {SGEMM} rows "
+        f"{sgemm / 1e9:.0f} GFLOP/s; greatest difference of first losses {difference:.1e}"
+    ]
+    return ratios, targets, notes, ["equal losses"] if difference > 1e-5 else []
+
+
+# ---- generation ------------------------------------------------------------------------------
+
+
+def generate(size, config, rounds, every):
+    """As `train`. Without a cache the time of a token depends on the length alone, so each
+    `every`-th length stands for its neighbours."""
+    model = GPT(config, generator=torch.Generator().manual_seed(0)).eval()
+    peer = theirs(model).eval()
+    peer.generation_config.eos_token_id = None  # so that it does not stop
+    prompt = torch.randint(config.vocabulary_size, (1, PROMPT))
+    drawing, greedily = partial(sampling.top_k, k=50), partial(sampling.temperature, t=0)
+
+    def ours(text, number, by=drawing, cache=True):
+        options = {"generator": torch.Generator().manual_seed(0), "cache": cache}
+        return sampling.generate(model, text, max_new_tokens=number, filters=[by], **options)[0]
+
+    def uncached(text):
+        lengths = range(PROMPT + every // 2, PROMPT + NEW, every)
+        return torch.stack([ours(text[None, :n], 1, greedily, False)[-1] for n in lengths])
+
+    def peers(**options):
+        torch.manual_seed(0)
+        options |= {"max_new_tokens": NEW, "pad_token_id": 0}
+        return peer.generate(prompt, attention_mask=torch.ones_like(prompt), **options)[0]
+
+    text = ours(prompt, NEW, greedily)
+    calls = {
+        "drawn": lambda: ours(prompt, NEW),
+        "greedy": lambda: ours(prompt, NEW, greedily),
+        "uncached": lambda: uncached(text),
+        "their drawn": lambda: peers(do_sample=True, top_k=50),
+        "their greedy": lambda: peers(do_sample=False),
+    }
+    found, ratios, fastest, label = {}, [], float("inf"), f"generation, {size}: "
+    for _ in range(rounds):
+        taken = {}
+        for name in random.sample(list(calls), len(calls)):
+            found[name], taken[name] = seconds(calls[name])
+        fastest = min(fastest, taken["drawn"])
+        ratios.append(
+            {
+                f"{label}with a cache, against without": every
+                * taken["uncached"]
+                / taken["greedy"],
+                f"{label}against {THEIRS}, drawn": taken["their drawn"] / taken["drawn"],
+                f"{label}against {THEIRS}, greedy": taken["their greedy"] / taken["greedy"],
+            }
+        )
+    equal = (
+        torch.equal(found["greedy"], found["their greedy"])
+        and torch.equal(found["greedy"][PROMPT + every // 2 :: every], found["uncached"])
+        and torch.equal(found["drawn"], found["their drawn"])
+    )
+    asked = (("≥", 8), ("≥", 2.5), None) if size == SMALL else (("≥", 7), ("≥", 1.1), None)
+    notes = [
+        f"- generation, {size}: {rounds} rounds of {NEW} tokens after {PROMPT}, batch 1, drawn "
+        f"from the 50 likeliest or greedy; drawn at best at {NEW / fastest:,.0f} tokens a second; "
+        f"texts equal to those of {THEIRS}: {equal}"
+        + (f"; without a cache one length in {every} is timed" if every > 1 else "")
+    ]
+    wrong = [] if equal else [f"equal texts: {size}"]
+    return ratios, dict(zip(ratios[0], asked, strict=True)), notes, wrong
+
+
+# ---- on a GPU --------------------------------------------------------------------------------
+
+PEAKS = {"H200": 989e12, "H100": 989e12, "A100": 312e12}  # dense bfloat16, as published
+
+
+def on_gpu(config=None, texts=32, steps=30, device="cuda"):
+    """Notes on training GPT-2 small in bfloat16 with torch.compile, by the parts of `train`."""
+    config = config or GPTConfig.gpt2("small")
+    config = replace(config, dropout=0.0)
+    length, device = config.context_length, torch.device(device)
+    model = GPT(config, generator=torch.Generator().manual_seed(0)).to(device)
+    ids = torch.randint(config.vocabulary_size, (1_000_000,)).to(device)
+    step = our_step(model, ids, texts, "bfloat16", compiled=True)
+    for number in range(5):  # to compile, and to warm up
+        step(number)
+    _, spent = seconds(
+        lambda: [step(number) for number in range(5, 5 + steps)], clock=time.perf_counter
+    )
+    speed = steps * texts * length / spent
+    flops = 3 * config.flops_per_token(length) * speed
+    name = torch.cuda.get_device_name() if device.type == "cuda" else "CPU"
+    peak = next((peak for part, peak in PEAKS.items() if part in name), None)
+    share = f", {flops / peak:.0%} of the published peak" if peak else ""
+    return [
+        f"- GPU: {name}, {config.parameters:,} parameters, {texts} × {length} tokens a step, "
+        f"bfloat16, torch.compile: {speed:,.0f} tokens a second, {flops / 1e12:.0f} TFLOP/s{share}"
+    ]
+
+
+COMMAND = "python benchmarks/gpt.py gpu"
+
+
+def main():
+    transformers.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    if sys.argv[1:] == ["gpu"]:
+        print(*on_gpu(), sep="\n")
+        return
+    torch.set_num_threads(1)
+    random.seed(0)
+    torch.manual_seed(0)
+    every_round, targets, notes, missed = [], {}, [], []
+    parts = [partial(train, size, *values) for size, values in TRAINING.items()]
+    parts += [partial(generate, size, *values) for size, values in GENERATION.items()]
+    for part in parts:
+        ratios, asked, lines, wrong = part()
+        every_round += ratios
+        targets |= asked
+        notes += lines
+        missed += wrong
+    if torch.cuda.is_available():
+        notes += on_gpu()
+    else:
+        notes.append(f"- GPU: none at hand; where there is one: `{COMMAND}`")
+    lines, slow = rows(every_round, targets)
+    record(
+        "gpt",
+        [
+            "# A GPT's training step and its generation, beside transformers and a plain GPT",
+            "",
+            "Written by `make bench` (`benchmarks/gpt.py`): how many times as fast `src` is, "
+            "in the processor's time, interleaved",
+            "rounds in random order, one ratio a round. Peers are trained in the customary loop "
+            "(AdamW and the rest as torch has them by default).",
+            "transformers comes with GPT-2's GELU, a tanh, which costs a CPU more than the exact "
+            "one that we train with.",
+            "",
+            *lines,
+            "",
+            *notes,
+            f"- torch {torch.__version__}, transformers {transformers.__version__}, float32",
+            f"- {machine()}",
+        ],
+    )
+    missed += slow
+    sys.exit(f"missed: {missed}" if missed else 0)
+
+
+if __name__ == "__main__":
+    main()
