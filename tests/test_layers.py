@@ -14,9 +14,10 @@ SRC = Path(__file__).parents[1] / "src"
 
 LAYERS = {
     **dict.fromkeys(
-        ["likelihood", "corpora", "runtime", "progress", "figures", "tokenizer_files"], 0
+        ["likelihood", "corpora", "runtime", "programs", "progress", "figures", "tokenizer_files"],
+        0,
     ),
-    **dict.fromkeys(["sources", "tokenization", "unigram", "ngram", "attention"], 1),
+    **dict.fromkeys(["microworld", "sources", "tokenization", "unigram", "ngram", "attention"], 1),
     **dict.fromkeys(["transformer", "baselines"], 2),
     **dict.fromkeys(["gpt"], 3),
     **dict.fromkeys(["pretrained", "sampling", "training"], 4),
