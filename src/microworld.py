@@ -699,8 +699,8 @@ def _verbs(here: bool, near: bool, mine: bool, theirs: bool, lying: bool) -> dic
         ("went", "walked"): 1.0,
         ("gave", "handed"): 1.5 * (near and mine),
         ("got", "received"): 1.0 * theirs,
-        ("dropped", "left"): 0.8 * (here and mine),
-        ("took", "grabbed"): 2.0 * lying,
+        ("dropped", "left"): 4.0 * (here and mine),
+        ("took", "grabbed"): 6.0 * lying,
         ("is",): 0.7 * here,
         ("has",): 0.4 * mine,
     }

@@ -9,10 +9,10 @@ The program is a function of a handler g, to which it leaves every choice:
     g.length()        how many words there are so far
 
 Another handler, another use. A choice that is written costs one word at once, so a text decides it.
-Only the hidden choices h have to be tried, and what is true of the language is a sum over them:
+Only the hidden choices k have to be tried, and what is true of the language is a sum over them:
 
-    p(x) = sum_h p(h) prod_t p(x_t | x_<t, h)
-    p(x_t | x_<t) = sum_h p(h | x_<t) p(x_t | x_<t, h),   p(h | x_<t) in proportion to p(h, x_<t)
+    p(x) = sum_k p(k) prod_t p(x_t | x_<t, k)
+    p(x_t | x_<t) = sum_k p(k | x_<t) p(x_t | x_<t, k),   p(k | x_<t) in proportion to p(k, x_<t)
 
 The work is that of one run of the program for each row of hidden choices. So they should stand at
 the head of a text, and be few: a hidden coin in every sentence doubles the work with each.
@@ -324,7 +324,7 @@ def next_words(program: Program, words: tuple[str, ...]) -> list[dict[str, float
             results.append(dict(zip(options, probs, strict=True)))
             continue
         largest = max((g.before[t] for g in there), default=0.0)
-        weights = [math.exp(g.before[t] - largest) for g in there]  # p(h, x_<t), up to a factor
+        weights = [math.exp(g.before[t] - largest) for g in there]  # p(k, x_<t), up to a factor
         total, mixed = sum(weights), {}
         for g, weight in zip(there, weights, strict=True):
             for word, prob in zip(*g.rows[t], strict=True):

@@ -45,7 +45,9 @@ def drawn():
 
 @pytest.fixture(scope="module")
 def stories():
-    world = MicroWorld(reviews=0, facts=0, translations=0, claims=0.3, demonstrations=0.9)
+    world = MicroWorld(
+        reviews=0, facts=0, translations=0, claims=0.2, demonstrations=0.9, stop=0.04
+    )
     return [each.words[:-1] for each in world.sample(1_000, generator=generator(2))]
 
 
