@@ -17,6 +17,7 @@ Derived in the chapters `attention/attention`, `masks`, `heads` and `positions`.
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 
 import torch
 from torch import Tensor, nn
@@ -180,9 +181,50 @@ def _forbidden_to_minus_infinity(scores: Tensor, allowed: Tensor | None) -> Tens
     return scores if allowed is None else scores.masked_fill(~allowed, -torch.inf)
 
 
-def linear(
-    inputs: int, outputs: int, *, bias: bool = True, generator: torch.Generator
-) -> nn.Linear:
+def affine(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """x W' + b: `functional.linear`, but by a faster road where x is a single row on a CPU.
+
+    Such a row is what generation with a cache computes all the time. Each weight is used once then,
+    so fetching them is what takes the time, and on some processors torch's product of a matrix and
+    a vector fetches half as fast as its product of a *batch* of matrices and vectors does. So a
+    large matrix is handed over as a batch of its parts.
+
+    Args:
+        x: (..., inputs).
+        weight: (outputs, inputs).
+        bias: (outputs,).
+    """
+    outputs, inputs = weight.shape
+    if x.numel() != inputs or outputs * inputs < _CACHED or not x.is_cpu:
+        return functional.linear(x, weight, bias)
+    parts = _equal_parts(outputs)
+    column = x.reshape(1, inputs).expand(parts, 1, inputs).mT  # this layout is the fast one
+    matrices = weight.unflatten(0, (parts, -1))  # (parts, outputs / parts, inputs)
+    if bias is None:
+        product = torch.bmm(matrices, column)
+    else:
+        product = torch.baddbmm(bias.view(parts, -1, 1), matrices, column)
+    return product.view(*x.shape[:-1], outputs)
+
+
+_CACHED = 2**18  # numbers; a matrix of fewer, a megabyte, stays near the processor anyway
+
+
+@cache
+def _equal_parts(n: int) -> int:
+    """In how few equal parts n things can be laid, but in more than one; 1: not in 32 or fewer."""
+    return next((parts for parts in range(2, 33) if n % parts == 0), 1)
+
+
+class Linear(nn.Linear):
+    """torch's, computed by `affine`."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., inputs) -> (..., outputs)."""
+        return affine(x, self.weight, self.bias)
+
+
+def linear(inputs: int, outputs: int, *, bias: bool = True, generator: torch.Generator) -> Linear:
     """A linear layer whose weights are N(0, 1 / inputs), so that it keeps the variance; bias 0.
 
     Args:
@@ -191,7 +233,7 @@ def linear(
         generator: draws the weights; on the CPU.
     """
     # skip_init: the layer's own initialisation would draw from the global generator.
-    layer = skip_init(nn.Linear, inputs, outputs, bias=bias)
+    layer = skip_init(Linear, inputs, outputs, bias=bias)
     with torch.no_grad():
         layer.weight.normal_(std=1 / math.sqrt(inputs), generator=generator)
         if bias:
@@ -307,7 +349,7 @@ class MultiHeadAttention(nn.Module):
             bias: broadcasts to (B, H, T, S); added to the scores.
             cache: of the tokens before x, if x goes on with a text; the keys are theirs and x's.
         """
-        queries, keys, values = (self.split_heads(part) for part in self._project(x, memory))
+        queries, keys, values = self._project(x, memory)
         if self.rotary:
             start = 0 if cache is None else cache.length
             queries, keys = rotate(queries, start=start), rotate(keys, start=start)
@@ -330,21 +372,23 @@ class MultiHeadAttention(nn.Module):
         return self.output(self.join_heads(gathered))
 
     def _project(self, x: Tensor, memory: Tensor | None) -> tuple[Tensor, ...]:
-        """Queries, keys and values of all heads, (B, T, C), (B, S, C), (B, S, C)."""
+        """Queries, keys and values of all heads, (B, H, T, D), (B, H, S, D), (B, H, S, D)."""
         for name, part in (("x", x), ("memory", memory)):
             if part is not None and (part.ndim != 3 or part.shape[-1] != self.channels):
                 raise ValueError(
                     f"expected {name} of shape (B, T, {self.channels}), got {tuple(part.shape)}"
                 )
         if memory is None:
-            return self.qkv(x).chunk(3, dim=-1)
+            stacked = self.qkv(x).view(*x.shape[:2], 3 * self.heads, -1)  # (B, T, 3 H, D)
+            return stacked.transpose(1, 2).chunk(3, dim=1)
         split = [self.channels, 2 * self.channels]
         of_queries, of_the_rest = self.qkv.weight.split(split)
         bias, bias_of_the_rest = (
             (None, None) if self.qkv.bias is None else self.qkv.bias.split(split)
         )
-        keys_and_values = functional.linear(memory, of_the_rest, bias_of_the_rest)
-        return functional.linear(x, of_queries, bias), *keys_and_values.chunk(2, dim=-1)
+        queries = affine(x, of_queries, bias)
+        keys, values = affine(memory, of_the_rest, bias_of_the_rest).chunk(2, dim=-1)
+        return tuple(map(self.split_heads, (queries, keys, values)))
 
     def split_heads(self, x: Tensor) -> Tensor:
         """(B, T, C) -> (B, H, T, D): head h takes the channels from h D up to (h + 1) D."""

@@ -19,7 +19,6 @@ import hashlib
 import http.client
 import os
 import re
-import secrets
 import sysconfig
 import urllib.error
 import urllib.request
@@ -28,6 +27,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
+
+from .files import replacing
 
 
 @dataclass(frozen=True)
@@ -365,20 +366,16 @@ def download(
     destination = Path(destination)
     if _sha256_of(destination) == sha256:
         return destination
-    partial = destination.with_name(f".{destination.name}.{os.getpid()}-{secrets.token_hex(4)}")
     try:
         destination.parent.mkdir(parents=True, exist_ok=True)
-        _fetch(url, partial, timeout)
-        if (got := _sha256_of(partial)) != sha256:
-            raise OSError(f"{partial.stat().st_size:,} bytes came, but with SHA-256 {got}")
-        os.replace(partial, destination)
+        with replacing(destination) as partial:
+            _fetch(url, partial, timeout)
+            if (got := _sha256_of(partial)) != sha256:
+                raise OSError(f"{partial.stat().st_size:,} bytes came, but with SHA-256 {got}")
     except (OSError, http.client.HTTPException) as error:
         if _sha256_of(destination) == sha256:  # another process was faster
             return destination
         raise DownloadError(_explain(error, url, destination, sha256, timeout)) from error
-    finally:
-        with contextlib.suppress(OSError):
-            partial.unlink()
     return destination
 
 
@@ -414,8 +411,6 @@ def _fetch(url: str, path: Path, timeout: float) -> None:
         while chunk := response.read1(1 << 16):
             file.write(chunk)
             progress.update(task, advance=len(chunk))
-        file.flush()
-        os.fsync(file.fileno())  # on the disk before it gets its final name
         if announced is not None and file.tell() < announced:
             raise OSError(f"cut off: {file.tell():,} of the announced {announced:,} bytes came")
 

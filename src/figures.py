@@ -4,8 +4,11 @@ Ink is a grey that stands out from both backgrounds, the background is transpare
 differ in colour, marker and line style at once (the colours are Okabe and Ito's, 2008, chosen
 for colour-blind readers). The SVG carries no date and no random ids, so that an unchanged figure
 is an unchanged file. The plots here are those that several chapters share; they take arrays.
+`interactive` is for the figures that a reader can touch.
 """
 
+import json
+import re
 from collections.abc import Sequence
 
 import matplotlib as mpl
@@ -28,6 +31,37 @@ BLUE, ORANGE, GREEN, RED, PURPLE, SKY = (
 _COLOURS = (BLUE, ORANGE, GREEN, RED, PURPLE, SKY)
 _DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 3)))
 _MARKERS = ("o", "s", "^", "D", "v", "P")
+
+_INTERACTIVE = """
+<style>
+#NAME { border: 1px solid currentColor; border-radius: 6px; padding: .75rem;
+  max-width: 40rem; text-align: left; }
+#NAME :is(input, button, select) { font: inherit; color: inherit; min-height: 44px; }
+#NAME :is(input:not([type=range]), button, select) { background: transparent;
+  border: 1px solid currentColor; border-radius: 4px; padding: 0 .6rem; }
+#NAME option { color: CanvasText; background: Canvas; }
+#NAME input { width: 100%; box-sizing: border-box; }
+#NAME [type=range] { accent-color: var(--pst-color-primary, auto); margin: 0; }
+#NAME button { cursor: pointer; flex: 1 1 auto; }
+#NAME button[aria-disabled=true] { opacity: .55; cursor: default; }
+#NAME :is(input, button, select):focus-visible { outline-offset: 2px;
+  outline: 2px solid var(--pst-color-primary, currentColor); }
+#NAME b { white-space: pre-wrap; overflow-wrap: anywhere;
+  font-family: var(--pst-font-family-monospace, monospace); }
+#NAME :is(small, p) { margin: 0; }
+STYLE</style>
+<div id="NAME">
+BODY
+<noscript>This needs JavaScript.</noscript>
+<script type="application/json">DATA</script>
+</div>
+<script>
+(() => {
+  const box = document.getElementById("NAME");
+  const data = JSON.parse(box.querySelector("script").textContent);
+SCRIPT})();
+</script>
+"""
 
 
 def use_style() -> None:
@@ -130,6 +164,32 @@ def attention_map(
         axis.set_ticks(range(len(labels)), labels)
     axes.tick_params(axis="x", rotation=90 if keys and max(map(len, keys)) > 2 else 0)
     return image
+
+
+def interactive(name: str, body: str, script: str, *, data: object, style: str = ""):
+    """A figure that answers its reader in the browser, with nothing from the network.
+
+    Fields, buttons and sliders get the book's look: ink and ground of the page, light or dark; 44
+    pixels for a finger; a ring around what has the focus.
+
+    Args:
+        name: the id of the figure's element, one of its own in the chapter.
+        body: the HTML inside it; what it says aloud has aria-live="polite".
+        script: JavaScript; finds the element as `box` and the data as `data`.
+        data: whatever JSON can write.
+        style: more CSS; `#NAME` stands for the element.
+    Returns:
+        An `IPython.display.HTML`.
+    """
+    from IPython.display import HTML
+
+    # A text that holds </script> must not end the element that it stands in.
+    written = json.dumps(data, separators=(",", ":")).replace("</", "<\\/")
+    parts = {"NAME": name, "BODY": body, "SCRIPT": script, "DATA": written}
+    parts["STYLE"] = style.replace("#NAME", f"#{name}")
+    # In one pass, so that nothing in a part is taken for another.
+    page = re.sub("|".join(parts), lambda part: parts[part[0]], _INTERACTIVE)
+    return HTML(page)
 
 
 def _use_svg_in_notebooks() -> None:

@@ -28,7 +28,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from .attention import KeyValueCache, LearnedPositions, linear
+from .attention import KeyValueCache, LearnedPositions, affine, linear
 from .likelihood import check_batch
 from .transformer import Decoder
 
@@ -200,7 +200,7 @@ class GPT(nn.Module):
             self.unembedding = linear(
                 config.channels, config.vocabulary_size, bias=False, generator=generator
             )
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = nn.Dropout(config.dropout) if config.dropout else nn.Identity()
         self._initialise(generator)
 
     @torch.no_grad()
@@ -244,7 +244,7 @@ class GPT(nn.Module):
     def unembed(self, states: Tensor) -> Tensor:
         """Logits, (..., V), from states, (..., C)."""
         if self.unembedding is None:
-            return functional.linear(states, self.embedding)
+            return affine(states, self.embedding)
         return self.unembedding(states)
 
     def new_cache(self) -> list[KeyValueCache]:

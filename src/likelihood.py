@@ -288,6 +288,8 @@ def bits_per_byte(nats: float | Tensor, n_bytes: int) -> float:
 def check_batch(ids: Tensor, vocabulary_size: int) -> None:
     """Refuse what is not a batch of texts, (B, T), of token ids below the vocabulary size.
 
+    Inside torch.compile only shape and type are looked at: a look at the ids would cut the program.
+
     Raises:
         ValueError: another shape or type, or an id outside the vocabulary.
     """
@@ -296,7 +298,8 @@ def check_batch(ids: Tensor, vocabulary_size: int) -> None:
             f"expected ids of shape (B, T) and type torch.int64, got {tuple(ids.shape)} of type "
             f"{ids.dtype}; a single text needs a batch axis: ids[None]"
         )
-    _check_ids(ids, vocabulary_size)
+    if not torch.compiler.is_compiling():
+        _check_ids(ids, vocabulary_size)
 
 
 def _check_distributions(**distributions: Tensor) -> None:

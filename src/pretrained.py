@@ -27,11 +27,10 @@ import json
 import os
 import pickle
 import re
-import secrets
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -40,6 +39,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from . import corpora
+from .files import replacing, write_text
 from .gpt import GPT, GPTConfig
 
 SOURCE = "https://huggingface.co/openai-community"
@@ -128,10 +128,9 @@ def save(model: GPT, folder: str | os.PathLike[str]) -> Path:
         for ours, theirs in released_names(config).items()
     }
     folder.mkdir(parents=True, exist_ok=True)
-    with _replacing(folder / _WEIGHTS) as path:
+    with replacing(folder / _WEIGHTS) as path:
         save_file(released, path, metadata={"format": "pt"})
-    with _replacing(folder / "config.json") as path:
-        path.write_text(json.dumps(_released_config(config), indent=2) + "\n", encoding="utf-8")
+    write_text(folder / "config.json", json.dumps(_released_config(config), indent=2) + "\n")
     return folder
 
 
@@ -157,10 +156,8 @@ def download(
     url = f"{source}/{_NAMES[size]}/resolve/main/{_WEIGHTS}"
     digest = sums.read_text("ascii").strip() if sums.exists() else _announced_checksum(url)
     corpora.download(url, folder / _WEIGHTS, sha256=digest)
-    with _replacing(folder / "config.json") as path:
-        path.write_text(json.dumps(_released_config(config), indent=2) + "\n", encoding="utf-8")
-    with _replacing(sums) as path:
-        path.write_text(digest + "\n", encoding="ascii")
+    write_text(folder / "config.json", json.dumps(_released_config(config), indent=2) + "\n")
+    write_text(sums, digest + "\n")
     return folder
 
 
@@ -317,18 +314,6 @@ def _check_names(expected: set[str], found: set[str], folder: Path) -> None:
         raise CheckpointError(
             f"expected the tensors that config.json in {folder} implies, got {'; '.join(parts)}"
         )
-
-
-@contextmanager
-def _replacing(path: Path) -> Iterator[Path]:
-    """A new path beside this one, which takes its place in one step if all went well."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}")
-    try:
-        yield partial
-        os.replace(partial, path)
-    finally:
-        with suppress(FileNotFoundError):
-            partial.unlink()
 
 
 # ---- the announced checksum ------------------------------------------------------------------

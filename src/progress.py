@@ -6,13 +6,15 @@ would, which needs widgets. This module imports nothing heavy, so that tokenizer
 """
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
 _Item = TypeVar("_Item")
 
 
-def progress(items: Iterable[_Item], description: str) -> Iterator[_Item]:
+def progress(
+    items: Iterable[_Item], description: str, *, status: Callable[[], str] | None = None
+) -> Iterator[_Item]:
     """Go through some items behind a progress bar, which disappears when it is done.
 
     In a notebook the bar shares the cell's output, and takes along what was printed before it.
@@ -20,14 +22,22 @@ def progress(items: Iterable[_Item], description: str) -> Iterator[_Item]:
     Args:
         items: what to go through; the bar knows how far it is if they have a length.
         description: what is being done, in a word or two.
+        status: asked, some ten times a second, how it goes: a few words that end the line.
     """
     from rich.console import Console
-    from rich.progress import track
+    from rich.progress import Progress, ProgressColumn
+    from rich.text import Text
+
+    class Status(ProgressColumn):
+        def render(self, task) -> Text:
+            return Text(status())
 
     ipython = sys.modules.get("IPython")  # only a notebook has loaded it
     notebook = ipython is not None and ipython.get_ipython() is not None
     # As a terminal's bar rather than a notebook's, which would need widgets and their scripts.
     console = Console(force_jupyter=False, force_terminal=notebook or None, stderr=not notebook)
-    yield from track(items, description, console=console, transient=True)
+    columns = Progress.get_default_columns() + ((Status(),) if status else ())
+    with Progress(*columns, console=console, transient=True) as bar:
+        yield from bar.track(items, description=description)
     if notebook:
         ipython.display.clear_output()

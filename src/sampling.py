@@ -99,7 +99,6 @@ def _only(logits: Tensor, indices: Tensor) -> Tensor:
 # ---- generation ------------------------------------------------------------------------------
 
 
-@torch.no_grad()
 def generate(
     model: Callable[..., Tensor],
     prompts: Prompts,
@@ -127,7 +126,8 @@ def generate(
             fits its context. It changes the speed, not the text.
         generator: draws the tokens; on the CPU.
     Raises:
-        ValueError: there is nothing to begin with, or max_new_tokens is negative.
+        ValueError: there is nothing to begin with, max_new_tokens is negative, or the logits leave
+            no token to draw.
     """
     rows, context_length = _rows(prompts), context_length or _context_of(model)
     if max_new_tokens < 0:
@@ -135,23 +135,40 @@ def generate(
     device = _device_of(model)
     lengths = [len(row) + max_new_tokens for row in rows]  # shorter once a text has stopped
     shortest = min(map(len, rows))
-    ids = torch.stack([row[:shortest] for row in rows]).to(device)  # (B, T)
-    next_logits = _stepper(model, context_length, cache)
-    with _evaluating(model):
-        while ids.shape[1] < max(lengths):
-            place = ids.shape[1]
-            logits = next_logits(ids)  # (B, V)
+    # Tensors of inference mode cannot meet gradients again, and these are what is handed out.
+    ids = torch.empty(len(rows), max(lengths), dtype=torch.long, device=device)  # (B, T)
+    ids[:, :shortest] = torch.stack([row[:shortest] for row in rows])
+    next_logits, place = _stepper(model, context_length, cache), shortest
+    with _evaluating(model), torch.inference_mode():
+        while place < max(lengths):
+            logits = next_logits(ids[:, :place])  # (B, V)
             for change in filters:
                 logits = change(logits)
-            probs = torch.softmax(logits.float(), -1).cpu()
-            drawn = torch.multinomial(probs, 1, generator=generator)  # (B, 1)
+            drawn = _draw(torch.softmax(logits.float(), -1).cpu(), generator)  # (B,)
             for b, row in enumerate(rows):
                 if place < len(row):
                     drawn[b] = row[place]
                 elif stop is not None and drawn[b] == stop and place < lengths[b]:
                     lengths[b] = place + 1
-            ids = torch.cat([ids, drawn.to(device)], dim=1)
+            ids[:, place] = drawn
+            place += 1
     return [text[:length] for text, length in zip(ids, lengths, strict=True)]
+
+
+def _draw(probs: Tensor, generator: torch.Generator) -> Tensor:
+    """One token from each row of probabilities, (B, V) -> (B,).
+
+    Let token i wait for a time drawn from the exponential distribution of rate p_i: it is the first
+    with probability p_i. torch.multinomial does the same, and draws the same, after more checks.
+    """
+    times = torch.empty_like(probs).exponential_(generator=generator)
+    haste, drawn = (probs / times).max(-1)
+    if not (haste > 0).all():
+        raise ValueError(
+            "expected logits that leave a token to draw, got only minus infinity, or NaN; does a "
+            "filter forbid every token?"
+        )
+    return drawn
 
 
 def _stepper(model, context_length: int | None, cache: bool) -> Callable[[Tensor], Tensor]:

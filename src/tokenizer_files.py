@@ -18,9 +18,10 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import secrets
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
+
+from .files import write_text
 
 Merges = Sequence[tuple[int, int]]  # numbers of tokens: the bytes 0 to 255, then one for each merge
 _Path = str | os.PathLike[str]
@@ -162,7 +163,7 @@ def write_gpt2(
     vocab, pairs = _spellings(merges, ids, specials)
     _write_json(Path(folder, "vocab.json"), vocab)
     lines = ["#version: 0.2", *map(" ".join, pairs), ""]
-    _write(Path(folder, "merges.txt"), "\n".join(lines))
+    write_text(Path(folder, "merges.txt"), "\n".join(lines))
 
 
 def read_gpt2(folder: _Path, specials: Collection[str]) -> dict:
@@ -291,19 +292,4 @@ def naming(path: _Path) -> Iterator[None]:
 
 
 def _write_json(path: _Path, content: object) -> None:
-    _write(path, json.dumps(content, ensure_ascii=False, separators=(",", ":")) + "\n")
-
-
-def _write(path: _Path, text: str) -> None:
-    """Write a file whole: it gets its name only when it is complete."""
-    path = Path(path)
-    partial = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}")
-    try:
-        with partial.open("x", encoding="utf-8", newline="") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
-    finally:
-        with contextlib.suppress(OSError):
-            partial.unlink()
+    write_text(path, json.dumps(content, ensure_ascii=False, separators=(",", ":")) + "\n")

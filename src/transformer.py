@@ -150,7 +150,7 @@ class Block(nn.Module):
             channels, hidden=hidden, activation=activation, bias=bias, generator=generator
         )
         self.feed_forward_norm = LayerNorm(channels, eps=eps, bias=bias)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = nn.Dropout(dropout) if dropout else nn.Identity()
 
     def forward(
         self,

@@ -583,7 +583,7 @@ def test_the_bytes_are_on_the_disk_before_the_file_gets_its_name(server, cache, 
 
         monkeypatch.setattr(os, name, recorded)
     download(f"{server.address}/good", cache / "file", sha256=SHA256)
-    assert calls == ["fsync", "replace"]
+    assert calls[:2] == ["fsync", "replace"]
 
 
 def test_downloads_at_the_same_time_do_not_hurt_each_other(server, cache):

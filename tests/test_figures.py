@@ -1,6 +1,7 @@
 """`src.figures`: one style, and files that do not change when the figure does not."""
 
 import io
+import json
 import subprocess
 import sys
 
@@ -109,3 +110,20 @@ def test_an_attention_map_has_a_row_for_each_query_and_a_column_for_each_key(axe
 def test_labels_that_do_not_fit_an_attention_map_are_refused(axes):
     with pytest.raises(ValueError, match="3 labels, one for each place, got 2"):
         figures.attention_map(axes, [[1, 0, 0]], keys="ab")
+
+
+def test_an_interactive_figure_holds_its_parts_and_its_data():
+    style = "#NAME b { color: red; }"
+    data = {"text": "NAME, DATA </script> é", "n": [1, 2]}
+    page = figures.interactive("it", "<p>BODY</p>", "draw(data);", data=data, style=style).data
+    assert '<div id="it">' in page
+    assert "#it b { color: red; }" in page
+    assert page.index("<p>BODY</p>") < page.index('"application/json">') < page.index("draw(data);")
+    written = page.split('"application/json">')[1].split("</script>")[0]
+    assert json.loads(written) == data
+
+
+def test_an_interactive_figure_asks_nothing_of_the_network():
+    page = figures.interactive("it", "", "", data=None).data
+    assert "http" not in page
+    assert "src=" not in page

@@ -3,19 +3,23 @@
 The network is blocked: every request but those to the server of the site is refused and noted.
 """
 
+import itertools
 import json
+import math
 import re
 
 import pytest
+import torch
 from browsing import PHONE, Visit
 
 from src.corpora import load, split
+from src.sampling import min_p, nucleus, temperature, top_k
 from src.tokenization import BytePairTokenizer, split_words
 
 pytestmark = pytest.mark.site
 pytest_plugins = ["site_fixtures"]
 
-PAGE = "book/tokens/bpe.html"
+PAGE, KNOBS = "book/tokens/bpe.html", "book/gpt/sampling.html"
 TEXTS = [
     " matches",
     "sing sings singing",
@@ -139,6 +143,103 @@ def test_a_finger_can_use_it_on_a_phone(browser, address, tokenizer):
         context.close()
 
 
+# ---- the four knobs of sampling ---------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def knobs_visit(context, address):
+    return Visit(context, f"{address}/{KNOBS}")
+
+
+@pytest.fixture
+def knobs(knobs_visit):
+    knobs_visit.page.set_viewport_size({"width": 1280, "height": 900})
+    figure = knobs_visit.page.locator("#knobs")
+    button(figure, "as the model says").click()
+    return figure
+
+
+def turn(figure, data, **wanted):
+    """Set each knob to a value of its list; the others stay."""
+    for name, value in wanted.items():
+        name = name.replace("_", "-")
+        figure.locator(f"[data-name={name}]").fill(str(data["knobs"][name].index(value)))
+
+
+def as_src_has_it(logits, temperature_, k, p, factor):
+    logits = temperature(logits, math.inf if temperature_ is None else temperature_)
+    return min_p(nucleus(top_k(logits, k), p), factor).softmax(-1)
+
+
+def test_the_knobs_do_what_the_filters_of_src_do(knobs_visit, knobs):
+    data = json.loads(knobs.locator("script").text_content())
+    settings = itertools.product((0, 0.5, 1, 2), (1, 20, 1024), (0.3, 0.9, 1), (0, 0.1, 1))
+    for context, given in enumerate(data["contexts"]):
+        knobs.locator("select").select_option(str(context))
+        logits = torch.tensor(given["logits"], dtype=torch.float64)
+        for t, k, p, factor in settings if context == 0 else [(0.7, 50, 0.8, 0.02)]:
+            turn(knobs, data, temperature=t, top_k=k, nucleus=p, min_p=factor)
+            expected = as_src_has_it(logits, t, k, p, factor)
+            rows = knobs.locator(".token").evaluate_all(
+                "rows => rows.map(e => [+e.dataset.id, +e.dataset.p])"
+            )
+            for token, prob in rows:
+                assert prob == pytest.approx(float(expected[token]), abs=1e-9)
+            says = knobs.locator("[aria-live]").text_content()
+            assert int(says.split(" of ")[0].replace(",", "")) == int((expected > 0).sum())
+    assert given["next"] in [token for token, _ in rows]
+    assert knobs_visit.outside + knobs_visit.errors == []
+
+
+def test_at_infinite_temperature_all_tokens_are_alike(knobs):
+    data = json.loads(knobs.locator("script").text_content())
+    turn(knobs, data, temperature=None)
+    probs = knobs.locator(".token").evaluate_all("rows => rows.map(e => +e.dataset.p)")
+    assert probs == pytest.approx([1 / 1024] * len(probs))
+    assert "∞" in knobs.locator("output").first.text_content()
+
+
+def test_ten_draws_are_tokens_that_can_be_drawn(knobs):
+    data = json.loads(knobs.locator("script").text_content())
+    turn(knobs, data, top_k=3)
+    likeliest = knobs.locator(".token").evaluate_all("rows => rows.map(e => +e.dataset.id)")[:3]
+    for _ in range(5):
+        button(knobs, "draw ten").click()
+        drawn = knobs.locator(".drawn").text_content().removeprefix("Ten draws: ").split(" | ")
+        assert len(drawn) == 10
+        assert set(drawn) <= {data["names"][i] for i in likeliest}
+
+
+def test_the_keyboard_turns_a_knob_and_sets_it_back(knobs):
+    slider = knobs.locator("[data-name=temperature]")
+    slider.focus()
+    slider.press("Home")
+    assert slider.get_attribute("aria-valuetext") == "0"
+    assert knobs.locator("[aria-live]").text_content().startswith("1 of 1,024 tokens")
+    button(knobs, "as the model says").press("Enter")
+    assert slider.get_attribute("aria-valuetext") == "1"
+
+
+def test_the_knobs_fit_a_phone(browser, address):
+    context = browser.new_context(viewport=PHONE, has_touch=True, is_mobile=True)
+    try:
+        figure = Visit(context, f"{address}/{KNOBS}").page.locator("#knobs")
+        controls = figure.locator("button, select, input").all()
+        assert len(controls) == 7
+        for control in controls:
+            box = control.bounding_box()
+            assert box["height"] >= 44, "a finger needs 44 pixels"
+            assert box["x"] >= 0
+            assert box["x"] + box["width"] <= PHONE["width"]
+        button(figure, "draw ten").tap()
+        assert figure.locator(".drawn").text_content().startswith("Ten draws: ")
+    finally:
+        context.close()
+
+
+# ---- ink and ground ---------------------------------------------------------------------------
+
+
 INK_AND_GROUND = """element => {
   const style = e => getComputedStyle(e), clear = "rgba(0, 0, 0, 0)";
   let behind = element;
@@ -147,13 +248,20 @@ INK_AND_GROUND = """element => {
 }"""
 
 
+PARTS = [
+    (PAGE, "#merge-steps", ["button >> nth=2", "input", ".token b >> nth=0", "[aria-live]"]),
+    (KNOBS, "#knobs", ["button >> nth=1", "select", "output >> nth=0", ".token b >> nth=0", "p"]),
+]
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_figure_can_be_read_in_either_scheme(browser, address, scheme):
+@pytest.mark.parametrize(("page", "figure", "parts"), PARTS)
+def test_a_figure_can_be_read_in_either_scheme(browser, address, scheme, page, figure, parts):
     context = browser.new_context(color_scheme=scheme)
     try:
-        page = Visit(context, f"{address}/{PAGE}").page
-        for part in ("button >> nth=2", "input", ".token b >> nth=0", "[aria-live]"):
-            colours = page.locator("#merge-steps").locator(part).evaluate(INK_AND_GROUND)
+        visited = Visit(context, f"{address}/{page}").page
+        for part in parts:
+            colours = visited.locator(figure).locator(f"{part} >> nth=0").evaluate(INK_AND_GROUND)
             assert contrast(*colours) > 4.5, part
             assert (luminance(colours[1]) < 0.2) == (scheme == "dark"), part
     finally:

@@ -13,8 +13,12 @@ import pytest
 SRC = Path(__file__).parents[1] / "src"
 
 LAYERS = {
+    "files": -1,
     **dict.fromkeys(
-        ["likelihood", "corpora", "runtime", "programs", "progress", "figures", "tokenizer_files"],
+        [
+            *("likelihood", "corpora", "runtime", "programs", "progress", "figures"),
+            *("tokenizer_files", "checkpoints", "parallel"),
+        ],
         0,
     ),
     **dict.fromkeys(["microworld", "sources", "tokenization", "unigram", "ngram", "attention"], 1),
@@ -22,13 +26,14 @@ LAYERS = {
     **dict.fromkeys(["gpt"], 3),
     **dict.fromkeys(["pretrained", "sampling", "training"], 4),
     **dict.fromkeys(["evaluation"], 5),
-    **dict.fromkeys(["tasks", "objectives"], 6),
+    **dict.fromkeys(["runs", "tasks", "objectives"], 6),
     **dict.fromkeys(["finetuning", "preferences"], 7),
     **dict.fromkeys(["__main__"], 8),
 }
 
 # What a module must not bring in when it is imported: a chapter on text should not wait for torch.
 LIGHT = {
+    "files": {"torch", "numpy", "rich"},
     "corpora": {"torch", "numpy", "matplotlib"},
     "figures": {"torch"},
     "ngram": {"torch", "matplotlib"},

@@ -5,6 +5,7 @@ import json
 import os
 import pickle
 import threading
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -101,6 +102,20 @@ def test_a_model_of_ours_gives_its_logits_there(hugging_face, tmp_path, ids, opt
     assert not report["unexpected_keys"]
     expected = our_model.double()(ids)
     assert greatest_difference(their_model.double().eval()(ids).logits, expected) < 1e-12
+
+
+def test_a_model_of_the_size_of_gpt2_small_gives_its_logits_here(hugging_face, tmp_path):
+    torch.manual_seed(0)
+    their_model = hugging_face.GPT2LMHeadModel(hugging_face.GPT2Config()).eval()
+    their_model.save_pretrained(tmp_path)
+    our_model = load(tmp_path)
+    assert replace(our_model.config, initial_std=0.02) == GPTConfig.gpt2("small")
+    (tmp_path / "model.safetensors").unlink()  # half a gigabyte
+    ids = torch.randint(50_257, (2, 64), generator=torch.Generator().manual_seed(0))
+    for dtype, bound in ((torch.float32, 1e-5), (torch.float64, 1e-12)):
+        with torch.no_grad():
+            expected, logits = their_model.to(dtype)(ids).logits, our_model.to(dtype)(ids)
+        assert greatest_difference(logits, expected) < bound
 
 
 def test_the_gradients_are_theirs_too(hugging_face, tmp_path, ids):

@@ -9,6 +9,7 @@ import torch
 from oracles import greatest_difference
 from torch import nn, tensor
 
+from src import sampling
 from src.gpt import GPT, GPTConfig
 from src.ngram import NgramModel
 from src.sampling import beam_search, generate, min_p, nucleus, temperature, top_k
@@ -233,6 +234,12 @@ def test_each_text_stops_at_its_own_stop_token_and_keeps_it():
     assert [text.tolist() for text in texts] == [[3, 0, 1, 2, 3], [1, 2, 3], [3, 2, 3]]
 
 
+def test_a_text_that_has_stopped_stays_stopped_while_others_go_on():
+    table = torch.full((5, 5), -INF).scatter(1, tensor([[1], [0], [3], [3], [4]]), 0.0)
+    texts = generate(lookup(table), [[1], [4]], max_new_tokens=7, stop=0, generator=seeded())
+    assert [text.tolist() for text in texts] == [[1, 0], [4] * 8]
+
+
 def test_a_stop_token_in_a_prompt_does_not_end_the_text():
     table = torch.zeros(4, 4)
     texts = generate(lookup(table), [[0], [1, 3, 3, 3]], max_new_tokens=2, generator=seeded())
@@ -346,3 +353,35 @@ def test_beam_search_leaves_the_model_as_it_was(model):
     beam_search(model, [1], beams=2, max_new_tokens=2)
     assert isinstance(model, nn.Module)
     assert model.training
+
+
+# drawing
+
+
+def test_tokens_are_drawn_as_torchs_multinomial_draws_them():
+    probs = torch.rand(3, 7, generator=torch.Generator().manual_seed(1))
+    probs = (probs / probs.sum(-1, keepdim=True)).expand(1_000, 3, 7).reshape(-1, 7)
+    drawn, theirs = (
+        draw(probs, generator=torch.Generator().manual_seed(2))
+        for draw in (sampling._draw, partial(torch.multinomial, num_samples=1))
+    )
+    assert torch.equal(drawn, theirs[:, 0])
+
+
+@pytest.mark.parametrize("value", [-torch.inf, torch.nan])
+def test_logits_that_leave_nothing_to_draw_are_an_error(value):
+    def forbidding(logits):
+        return torch.full_like(logits, value)
+
+    config = GPTConfig(7, context_length=5, layers=1, heads=1, channels=2)
+    model = GPT(config, generator=torch.Generator().manual_seed(0))
+    with pytest.raises(ValueError, match="leave a token to draw"):
+        generate(model, [[0]], max_new_tokens=1, filters=[forbidding], generator=torch.Generator())
+
+
+def test_what_was_drawn_can_be_trained_on():
+    config = GPTConfig(7, context_length=5, layers=1, heads=1, channels=2)
+    model = GPT(config, generator=torch.Generator().manual_seed(0))
+    drawn = generate(model, [[0]], max_new_tokens=3, generator=torch.Generator())
+    model(drawn[0][None]).sum().backward()  # a view of what came, not a copy
+    assert model.embedding.grad is not None

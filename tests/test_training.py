@@ -1,17 +1,39 @@
 """`src.training` against a loop written out, worked numbers, and what training must not do."""
 
+import json
 import math
+import random
+import re
+import signal
+import tomllib
+from contextlib import suppress
+from dataclasses import FrozenInstanceError
+from functools import partial
 from itertools import islice
+from pathlib import Path
 
 import pytest
 import torch
+import training_runs
+from fork_server import ForkServer
 from torch import nn, tensor
 from torch.optim import SGD, AdamW
 
-from src import training
+from src import checkpoints, training
 from src.baselines import SoftmaxBigram, WindowMLP
+from src.gpt import GPT, GPTConfig
 from src.likelihood import negative_log_likelihood
-from src.training import History, batches, cosine, fit, mean_loss
+from src.training import (
+    Batches,
+    History,
+    TrainConfig,
+    batches,
+    cosine,
+    fit,
+    load_best,
+    mean_loss,
+    parameter_groups,
+)
 
 B, T, V, N = 3, 5, 7, 101
 
@@ -421,3 +443,519 @@ def test_a_warm_up_rises_in_equal_steps_and_is_never_zero():
 def test_a_schedule_that_only_rises_is_refused():
     with pytest.raises(ValueError, match="shorter than the 5 steps, got 5"):
         cosine(5, warm_up=5)
+
+
+# numbered batches
+
+
+def test_a_numbered_batch_is_a_function_of_seed_and_number():
+    data, again = training_runs.numbered(), training_runs.numbered()
+    late = data[5][0]
+    assert torch.equal(again[0][0], data[0][0])  # whatever was asked for before
+    assert torch.equal(again[5][0], late)
+    assert not torch.equal(data[6][0], late)
+    assert not torch.equal(training_runs.numbered(seed=7)[5][0], late)
+    assert not torch.equal(training_runs.numbered(seed=2)[4][0], late)  # not of their sum
+
+
+def test_numbered_batches_are_pieces_of_the_stream_and_reach_all_of_it():
+    data = Batches(torch.arange(T + 3), batch_size=B, context_length=T)
+    inputs, targets = data[0]
+    assert inputs.shape == targets.shape == (B, T)
+    assert torch.equal(targets, inputs + 1)
+    assert {int(row[0]) for n in range(50) for row in data[n][0]} == {0, 1, 2}
+
+
+def test_numbered_batches_serve_fit_and_never_end(stream):
+    data = Batches(stream, batch_size=B, context_length=T, seed=9)
+    assert all(torch.equal(a[0], data[n][0]) for n, a in enumerate(islice(data, 4)))
+    assert len(train(small_model(), data, steps=7).losses) == 7
+
+
+def test_numbered_batches_refuse_what_cannot_be(stream):
+    with pytest.raises(ValueError, match="at least 6 tokens"):
+        Batches(stream[:T], batch_size=B, context_length=T)
+    with pytest.raises(ValueError, match="seed of 0 or more, got -1"):
+        Batches(stream, batch_size=B, context_length=T, seed=-1)
+    with pytest.raises(IndexError, match="got -1"):
+        training_runs.numbered()[-1]
+
+
+# long runs: the same loop
+
+
+def long_run(model, data=None, folder=None, **options):
+    rest = {k: options.pop(k) for k in ("validation", "resume", "progress") if k in options}
+    config = TrainConfig(**({"steps": 12, "learning_rate": 0.01, "every": 4} | options))
+    data = training_runs.numbered() if data is None else data
+    return training.train(model, data, config, folder=folder, **({"progress": False} | rest))
+
+
+def test_train_is_fit_with_numbered_batches(stream):
+    """Of two groups of parameters the norm is summed in another order: equal but for rounding."""
+    model, other = (
+        nn.Sequential(nn.Embedding(V, 3), nn.Linear(3, V, bias=False)).double() for _ in "ab"
+    )
+    other.load_state_dict(model.state_dict())
+    data = Batches(stream, batch_size=B, context_length=T)
+    rule = partial(AdamW, betas=(0.9, 0.99), fused=True)
+    schedule = cosine(20, warm_up=3, end=0.2)
+    settings = {"steps": 20, "learning_rate": 0.02, "clip": 0.3}
+    fitted = train(
+        model, data, schedule=schedule, optimiser=rule, validation=[data[30]], every=6, **settings
+    )
+    options = {"warm_up": 3, "end": 0.2, "weight_decay": 0.0, "beta2": 0.99, "every": 6}
+    history = long_run(other, data, validation=[data[30]], **settings, **options)
+    assert history.losses == pytest.approx(fitted.losses, rel=1e-12)
+    assert history.norms == pytest.approx(fitted.norms, rel=1e-12)
+    assert history.validation == pytest.approx(fitted.validation, rel=1e-12)
+    assert list(history.validation) == list(fitted.validation)
+
+
+def test_matrices_are_decayed_and_gains_biases_embeddings_and_positions_are_not():
+    model = GPT(
+        GPTConfig(11, 5, layers=1, heads=2, channels=6, tied=False),
+        generator=torch.Generator().manual_seed(0),
+    )
+    names = {id(p): name for name, p in model.named_parameters()}
+    decayed, others = parameter_groups(model, weight_decay=0.3)
+    assert (decayed["weight_decay"], others["weight_decay"]) == (0.3, 0.0)
+    assert [names[id(p)] for p in decayed["params"]] == [
+        "decoder.blocks.0.attention.qkv.weight",
+        "decoder.blocks.0.attention.output.weight",
+        "decoder.blocks.0.feed_forward.expand.weight",
+        "decoder.blocks.0.feed_forward.contract.weight",
+        "unembedding.weight",
+    ]
+    assert len(decayed["params"]) + len(others["params"]) == len(names)
+
+
+def test_a_table_tied_to_the_unembedding_is_not_decayed():
+    class Tied(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.output, self.embedding = nn.Linear(3, V, bias=False), nn.Embedding(V, 3)
+            self.embedding.weight = self.output.weight
+
+    (others,) = parameter_groups(Tied(), weight_decay=0.3)
+    assert others["weight_decay"] == 0.0
+    assert len(others["params"]) == 1
+
+
+def test_the_schedule_and_the_groups_reach_the_optimiser(monkeypatch):
+    rates = []
+    step = AdamW.step
+    monkeypatch.setattr(
+        AdamW,
+        "step",
+        lambda self, *a: rates.append([g["lr"] for g in self.param_groups]) or step(self, *a),
+    )
+    long_run(training_runs.small_gpt(), steps=4, warm_up=2, end=0.5, learning_rate=0.2)
+    assert rates == [[pytest.approx(r)] * 2 for r in (0.1, 0.2, 0.15, 0.1)]
+
+
+def gradients(data, parts=1, dtype=torch.float64, **options):
+    model = training_runs.small_gpt().to(dtype)
+    rule = SGD(model.parameters(), lr=0.0)
+    for part in training._split(data, parts):
+        loss = training._nats(model, part) / training._count_tokens(data)
+        loss.backward()
+    return rule, [p.grad for p in model.parameters()]
+
+
+@pytest.mark.parametrize("parts", [2, 3, 7])
+def test_accumulated_gradients_are_those_of_one_big_batch_ragged_rows_included(parts):
+    (data, *_) = training_runs.ragged(rows=7)
+    _, whole = gradients(data)
+    _, added = gradients(data, parts)
+    for one, other in zip(whole, added, strict=True):
+        assert torch.allclose(one, other, rtol=1e-12, atol=1e-14)
+
+
+def test_a_mean_of_means_would_be_another_gradient():
+    (data, *_) = training_runs.ragged(rows=7)
+    _, whole = gradients(data)
+    model = training_runs.small_gpt().double()
+    for part in training._split(data, 2):
+        (training._nats(model, part) / training._count_tokens(part) / 2).backward()
+    wrong = [p.grad for p in model.parameters()]
+    assert not all(torch.allclose(a, b, rtol=1e-3) for a, b in zip(whole, wrong, strict=True))
+
+
+@pytest.mark.parametrize("accumulation", [2, 7])
+def test_a_run_in_parts_is_the_run_in_one(accumulation):
+    one, other = (training_runs.small_gpt().double() for _ in "ab")
+    whole = long_run(one, training_runs.ragged())
+    parts = long_run(other, training_runs.ragged(), accumulation=accumulation)
+    assert parts.losses == pytest.approx(whole.losses, rel=1e-12)
+    assert parts.norms == pytest.approx(whole.norms, rel=1e-9)
+
+
+def test_a_batch_of_several_inputs_is_taken_in_parts():
+    inputs = torch.arange(10).reshape(5, 2)
+    parts = training._split(((inputs, inputs + 1), inputs + 2, inputs > 3), 3)
+    assert [part[0][1].tolist() for part in parts] == [
+        [[1, 2], [3, 4]],
+        [[5, 6], [7, 8]],
+        [[9, 10]],
+    ]
+    assert [len(part) for part in parts] == [3, 3, 3]
+    assert torch.equal(torch.cat([part[2] for part in parts]), inputs > 3)
+
+
+def test_more_parts_than_rows_are_refused():
+    with pytest.raises(ValueError, match=r"at least 5 rows.*got 4"):
+        long_run(training_runs.small_gpt(), accumulation=5)
+
+
+def test_the_norm_is_written_down_before_it_is_clipped():
+    free = long_run(training_runs.small_gpt(), steps=1, clip=math.inf)
+    clipped = long_run(training_runs.small_gpt(), steps=1, clip=1e-3)
+    assert clipped.norms == free.norms
+    assert free.norms[0] > 0.1
+
+
+def test_bfloat16_is_close_to_float32_and_keeps_the_parameters_in_32_bits():
+    one, other = training_runs.small_gpt(), training_runs.small_gpt()
+    exact, short = long_run(one, steps=30), long_run(other, steps=30, precision="bfloat16")
+    assert short.losses != exact.losses
+    assert short.losses == pytest.approx(exact.losses, abs=0.05)
+    assert {p.dtype for p in other.parameters()} == {torch.float32}
+
+
+def test_logits_of_16_bits_are_summed_in_32():
+    model = nn.Embedding(V, V).bfloat16()
+    nats = training._nats(model, (tensor([[0, 1]]), tensor([[2, 3]])))
+    assert nats.dtype == torch.float32
+
+
+def test_bfloat16_uses_the_parameters_of_this_step_and_not_those_of_the_first():
+    """Autocast keeps its 16-bit copies of the parameters until one leaves it."""
+    losses = long_run(
+        training_runs.small_gpt(), [training_runs.numbered()[0]], steps=60, precision="bfloat16"
+    ).losses
+    assert losses[-1] < losses[0] - 1
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_the_loss_that_is_compiled_is_the_loss(index):
+    data = training_runs.ragged()[index]
+    data = data if index else data[:2]
+    model = training_runs.small_gpt().double()
+    ours, fused = training._nats(model, data), training._fused_nats(model, data)
+    assert torch.allclose(ours, fused, rtol=1e-12)
+
+
+def test_compile_compiles(monkeypatch):
+    compiled = []
+    monkeypatch.setattr(torch, "compile", lambda f: compiled.append(f) or f)
+    history = long_run(training_runs.small_gpt(), compile=True)
+    assert compiled == [training._fused_nats]
+    assert history.losses == pytest.approx(long_run(training_runs.small_gpt()).losses, rel=1e-4)
+
+
+def test_the_bar_says_loss_and_speed(monkeypatch):
+    said = []
+
+    def bar(items, description, *, status):
+        for item in items:
+            yield item
+            said.append(status())
+
+    monkeypatch.setattr(training, "progress_bar", bar)
+    history = long_run(training_runs.small_gpt(), steps=2, progress=True)
+    assert said[0] == ""
+    assert re.fullmatch(rf"loss {history.losses[-1]:.3f}, [\d,]+ tokens/s", said[-1])
+
+
+# checkpoints of a run
+
+
+def same_run(folder, other):
+    """Whether two runs ended in the same bits: parameters, optimiser, history, generators."""
+    one, two = (checkpoints.read(Path(f) / "last.pt") for f in (folder, other))
+    best, best_two = (checkpoints.read(Path(f) / "best.pt") for f in (folder, other))
+    return equal(one, two) and equal(best, best_two)
+
+
+def equal(one, other):
+    if isinstance(one, torch.Tensor):
+        return torch.equal(one, other)
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(equal(one[k], other[k]) for k in one)
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(map(equal, one, other))
+    return one == other
+
+
+class Breaks(Batches):
+    """Stops a run when the batch of this number is asked for."""
+
+    stop = None
+
+    def __getitem__(self, n):
+        if n == self.stop:
+            raise KeyboardInterrupt
+        return super().__getitem__(n)
+
+
+def interrupted(folder, stop, **options):
+    torch.manual_seed(5)
+    data = Breaks(training_runs.stream(), batch_size=4, context_length=T, seed=1)
+    data.stop = stop
+    model = training_runs.small_gpt(dropout=0.2)
+    validation = training_runs.held_out()
+    return long_run(
+        model, data, folder, **({"save_every": 3, "validation": validation} | options)
+    ), model
+
+
+@pytest.mark.parametrize("stop", [0, 1, 3, 4, 11])
+def test_a_resumed_run_ends_in_the_bits_of_one_that_was_not_interrupted(tmp_path, stop):
+    history, model = interrupted(tmp_path / "whole", None)
+    with pytest.raises(KeyboardInterrupt):
+        interrupted(tmp_path / "parts", stop)
+    torch.manual_seed(99)  # the generators come from the checkpoint
+    again, resumed = interrupted(tmp_path / "parts", None, resume=True)
+    assert again == history
+    assert same_parameters(model, resumed)
+    assert same_run(tmp_path / "whole", tmp_path / "parts")
+
+
+def test_a_finished_run_is_read_and_not_repeated(tmp_path):
+    history, model = interrupted(tmp_path, None)
+    again, other = interrupted(tmp_path, 0, resume=True)
+    assert again == history
+    assert same_parameters(model, other)
+
+
+def test_resuming_where_nothing_is_begins(tmp_path):
+    history, _ = interrupted(tmp_path, None, resume=True)
+    assert len(history.losses) == 12
+
+
+def test_a_run_is_not_overwritten_unasked(tmp_path):
+    interrupted(tmp_path, None)
+    with pytest.raises(FileExistsError, match="resume=True"):
+        interrupted(tmp_path, None)
+
+
+def test_the_best_weights_are_those_of_the_least_validation_loss(tmp_path):
+    data, others = [training_runs.numbered()[0]], training_runs.held_out()
+    model = training_runs.small_gpt()
+    options = {"learning_rate": 0.1, "steps": 60, "every": 5, "save_every": 60}
+    history = long_run(model, data, tmp_path, validation=others, **options)
+    last = mean_loss(model, others)
+    assert load_best(model, tmp_path) == history.best_step < 60
+    assert mean_loss(model, others) == history.validation[history.best_step] < last - 0.5
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"learning_rate": 0.02}, "learning_rate = 0.02, saved with 0.01"),
+        ({"steps": 13}, "steps = 13, saved with 12"),
+        ({"weight_decay": 0.2}, "weight_decay = 0.2"),
+        ({"seed": 8}, "data.seed = 8, saved with 1"),
+        ({"stream": 1}, "data.checksum"),
+        ({"dropout": 0.3}, "model.dropout = 0.3, saved with 0.2"),
+        ({"dtype": torch.float64}, "parameters.dtype = 'torch.float64'"),
+    ],
+)
+def test_resuming_with_something_changed_names_it(tmp_path, change, named):
+    interrupted(tmp_path, None)
+    before = (tmp_path / "last.pt").read_bytes()
+    model = training_runs.small_gpt(change.pop("dropout", 0.2))
+    model = model.to(change.pop("dtype", torch.float32))
+    ids = training_runs.stream(change.pop("stream", 0))
+    data = Batches(ids, batch_size=4, context_length=T, seed=change.pop("seed", 1))
+    with pytest.raises(ValueError, match=re.escape(named)):
+        long_run(model, data, tmp_path, resume=True, **({"save_every": 3} | change))
+    assert (tmp_path / "last.pt").read_bytes() == before
+
+
+def test_another_model_is_refused_on_resuming(stream, tmp_path):
+    data = [next(draws(stream))]
+    long_run(small_model(), data, tmp_path)
+    with pytest.raises(ValueError, match="is it another model"):
+        long_run(SoftmaxBigram(V), data, tmp_path, resume=True)
+
+
+def test_weights_under_the_name_of_a_run_are_refused(tmp_path):
+    interrupted(tmp_path, None)
+    (tmp_path / "best.pt").rename(tmp_path / "last.pt")
+    with pytest.raises(ValueError, match="another file renamed"):
+        interrupted(tmp_path, None, resume=True)
+
+
+def test_a_run_that_diverges_names_step_and_checkpoint(tmp_path):
+    class Poisoned(Breaks):
+        def __getitem__(self, n):
+            if n == 7:
+                next(model.parameters()).data.fill_(math.nan)
+            return super().__getitem__(n)
+
+    model = training_runs.small_gpt()
+    data = Poisoned(training_runs.stream(), batch_size=4, context_length=T, seed=1)
+    with pytest.raises(FloatingPointError, match=r"at step 8 .*last\.pt, after 6 steps"):
+        long_run(model, data, tmp_path, save_every=3)
+    assert checkpoints.read(tmp_path / "last.pt")["step"] == 6
+    with pytest.raises(FloatingPointError, match="no checkpoint"):
+        long_run(model, data)
+
+
+def test_broken_parameters_are_not_saved(tmp_path):
+    """A step can overflow though its gradient did not, and only the next loss would show it."""
+    options = {"learning_rate": 3e38, "weight_decay": 9.0, "steps": 1, "end": 1.0}
+    with pytest.raises(FloatingPointError, match=r"finite parameters after step 1.*after 0 steps"):
+        long_run(training_runs.small_gpt(), folder=tmp_path, **options)
+    assert checkpoints.read(tmp_path / "last.pt")["step"] == 0
+
+
+# settings
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"steps": 0}, ValueError, "steps 1 or more, got 0"),
+        ({"steps": 5.0}, TypeError, "steps of type int, got 5.0"),
+        ({"learning_rate": 0.0}, ValueError, "learning_rate above 0"),
+        ({"learning_rate": math.nan}, ValueError, "learning_rate above 0"),
+        ({"learning_rate": "fast"}, TypeError, "learning_rate of type float, got 'fast'"),
+        ({"warm_up": 10}, ValueError, "warm_up from 0 to 9, below steps, got 10"),
+        ({"end": 1.5}, ValueError, "end from 0 to 1"),
+        ({"weight_decay": -0.1}, ValueError, "weight_decay 0 or more"),
+        ({"beta2": 1.0}, ValueError, "beta2 from 0 to below 1"),
+        ({"clip": 0.0}, ValueError, r"clip above 0 \(inf: no clipping\)"),
+        ({"accumulation": 0}, ValueError, "accumulation 1 or more"),
+        ({"accumulation": True}, TypeError, "accumulation of type int, got True"),
+        ({"precision": "float16"}, ValueError, "one of .'float32', 'bfloat16'.*got 'float16'"),
+        ({"save_every": 0}, ValueError, "save_every 1 or more"),
+    ],
+)
+def test_a_setting_out_of_range_is_named(change, error, message):
+    with pytest.raises(error, match=message):
+        TrainConfig(**({"steps": 10, "learning_rate": 1e-3} | change))
+
+
+def test_settings_come_from_a_toml_file():
+    text = "steps = 10\nlearning_rate = 1\nclip = inf\nprecision = 'bfloat16'"
+    config = TrainConfig(**tomllib.loads(text))
+    assert (config.steps, config.clip, config.precision) == (10, math.inf, "bfloat16")
+    with pytest.raises(FrozenInstanceError):
+        config.steps = 3
+
+
+def test_data_that_cannot_be_asked_by_number_are_refused(stream):
+    with pytest.raises(TypeError, match="by number, got generator"):
+        long_run(small_model(), draws(stream))
+    with pytest.raises(ValueError, match="empty list"):
+        long_run(small_model(), [])
+    with pytest.raises(ValueError, match="used up"):
+        long_run(small_model(), validation=iter([]))
+
+
+# processes: killed, and together
+
+
+@pytest.fixture(scope="module")
+def server():
+    server = ForkServer("training_runs")
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="module")
+def undisturbed(server, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("undisturbed")
+    assert server.call("train_and_be_killed", folder=str(folder), steps=STEPS) == [0]
+    return folder
+
+
+STEPS = 150
+KILLED = -signal.SIGKILL
+
+
+def test_a_run_killed_twenty_times_inside_saving_ends_in_the_same_bits(
+    server, undisturbed, tmp_path
+):
+    chance, kills = random.Random(0), []
+    for n in range(20):
+        kills.append((training_runs.KILLS[n % len(training_runs.KILLS)], chance.randint(1, 9)))
+        codes = server.call(
+            "train_and_be_killed", folder=str(tmp_path), steps=STEPS, kill=kills[-1]
+        )
+        assert codes == [KILLED], kills
+    done = checkpoints.read(tmp_path / "last.pt")["step"]
+    assert 20 < done < STEPS
+    assert server.call("train_and_be_killed", folder=str(tmp_path), steps=STEPS) == [0]
+    assert same_run(tmp_path, undisturbed)
+
+
+def test_a_run_killed_twenty_times_at_random_moments_ends_in_the_same_bits(
+    server, undisturbed, tmp_path
+):
+    chance, kills, run = random.Random(1), 0, 0
+    while kills < 20:
+        folder = str(tmp_path / str(run))
+        codes = server.call(
+            "train_and_be_killed", folder=folder, steps=STEPS, kill_after=0.2 * chance.random()
+        )
+        kills += codes == [KILLED]
+        if codes == [0]:
+            assert same_run(folder, undisturbed)
+            run += 1
+    assert server.call("train_and_be_killed", folder=folder, steps=STEPS) == [0]
+    assert same_run(folder, undisturbed)
+
+
+def together(server, folder, processes, name="losses", **options):
+    folder.mkdir(exist_ok=True)
+    result = folder / name
+    arguments = {"folder": str(folder), "result": str(result), "processes": processes}
+    codes = server.call("train_together", children=processes, **arguments, **options)
+    assert codes == [0] * processes
+    return [json.loads(Path(f"{result}-{rank}.json").read_text()) for rank in range(processes)]
+
+
+def test_two_processes_give_the_losses_of_one(server, tmp_path):
+    (alone,) = together(server, tmp_path / "one", 1)
+    first, second = together(server, tmp_path / "two", 2)
+    assert first == second  # parameters too
+    assert len(first["losses"]) == 50
+    assert first["losses"] == pytest.approx(alone["losses"], abs=1e-5)
+    assert list(first["validation"]) == ["0", "10", "20", "30", "40", "50"]
+    assert [*first["validation"].values()] == pytest.approx(
+        [*alone["validation"].values()], abs=1e-5
+    )
+    assert sum(alone["losses"][-5:]) < sum(alone["losses"][:5]) - 0.5  # something was learnt
+
+
+def test_two_processes_drop_other_units_and_resume_to_the_bit(server, tmp_path):
+    whole, _ = together(server, tmp_path / "whole", 2, dropout=0.3, rows=8)
+    parts = tmp_path / "parts"
+    parts.mkdir()
+    with suppress(AssertionError):
+        together(server, parts, 2, dropout=0.3, rows=8, stop_at=23)
+    assert not (parts / "losses-0.json").exists()
+    assert checkpoints.read(parts / "run" / "last.pt")["step"] == 20
+    resumed, _ = together(server, parts, 2, dropout=0.3, rows=8)
+    assert resumed == whole
+    states = checkpoints.read(parts / "run" / "last.pt")["random"]
+    assert len(states) == 2
+    assert not torch.equal(states[0]["torch"], states[1]["torch"])
+
+
+def test_a_run_of_two_processes_is_not_resumed_by_one(server, tmp_path):
+    together(server, tmp_path, 2)
+    model = training_runs.small_gpt()
+    with pytest.raises(ValueError, match="processes = 1, saved with 2"):
+        training.train(
+            model,
+            training_runs.ragged() * 20,
+            TrainConfig(50, 0.01, warm_up=5, clip=0.5, every=10, save_every=10, accumulation=2),
+            folder=tmp_path / "run",
+            resume=True,
+            progress=False,
+        )

@@ -1,0 +1,219 @@
+"""Runs longer than a chapter: ``python -m src train | evaluate | sample | tokenize | info``.
+
+Every setting of a run can stand in a TOML file (tables [data], [model], [training]) or be given as
+a flag, which wins. `NEXT_TOKEN_DEVICE` chooses the device. Several processes train together under
+``torchrun --nproc_per_node=2 -m src train …``. Exit status: 0 done, 1 it could not be done (the
+message says why), 2 the command was not understood, 130 interrupted.
+"""
+
+import argparse
+import shlex
+import sys
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from . import corpora, parallel, runtime, sampling
+from .evaluation import bootstrap
+from .runs import Run, RunConfig, open_run, read_toml, scores, train_run
+
+# Settings that have a flag: (table, name, type, what it is).
+FLAGS = [
+    ("data", "vocabulary_size", int, "tokens in the byte-pair vocabulary, trained on the text"),
+    ("data", "batch_size", int, "texts in a batch"),
+    ("data", "seed", int, "of the weights, the order of the batches, and dropout"),
+    ("data", "separator", str, "what stands between two documents of the text; '\\n' is a newline"),
+    ("model", "context_length", int, "the longest text that the model sees, in tokens"),
+    ("model", "layers", int, "how many blocks"),
+    ("model", "heads", int, "attention heads in a block; they divide the channels"),
+    ("model", "channels", int, "width of the model"),
+    ("model", "dropout", float, "share of activations dropped while training"),
+    ("training", "steps", int, "how many updates"),
+    ("training", "learning_rate", float, "the greatest; reached at the end of the warm-up"),
+    ("training", "warm_up", int, "steps in which the learning rate rises"),
+    ("training", "weight_decay", float, "of the matrices"),
+    ("training", "accumulation", int, "in how many parts a batch is taken: more need less memory"),
+    ("training", "precision", str, "float32, or bfloat16 for the products of matrices"),
+    ("training", "every", int, "steps between two validations"),
+    ("training", "save_every", int, "steps between two checkpoints"),
+]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; return the exit status."""
+    options = _parser().parse_args(arguments)
+    try:
+        options.command(options)
+    except KeyboardInterrupt:
+        print("\ninterrupted; a run that was saved goes on with --resume", file=sys.stderr)
+        return 130
+    except (OSError, ValueError, TypeError, FloatingPointError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def train(options: argparse.Namespace) -> None:
+    """Train a tokenizer and a GPT on a text; keep them in a folder."""
+    flags: dict[str, dict] = {"data": {"text": options.text} if options.text else {}}
+    for table, name, _, _ in FLAGS:
+        if (value := getattr(options, name)) is not None:
+            value = value.encode().decode("unicode_escape") if name == "separator" else value
+            flags.setdefault(table, {})[name] = value
+    kept = options.folder / "run.toml"
+    if options.config:
+        tables = [read_toml(options.config)]
+    elif options.resume and kept.exists():  # go on as it was begun
+        tables = [{t: v for t, v in read_toml(kept).items() if t != "made"}]
+    else:
+        tables = []
+    config = RunConfig.from_tables(*tables, flags)
+    with parallel.joined() as team:
+        device = runtime.device()
+        history = train_run(
+            config, options.folder, device=device, resume=options.resume, progress=not options.quiet
+        )
+        if team.rank == 0:
+            best = history.best_step
+            print(f"{config.training.steps:,} steps on {device}; least validation loss")
+            print(f"{history.validation[best]:.4f} nats per token after {best:,} steps.")
+            folder = shlex.quote(str(options.folder))
+            print(f"Next: python -m src sample {folder}   or   evaluate {folder}")
+
+
+def evaluate(options: argparse.Namespace) -> None:
+    """Score a text: the test part of the run's own, or any other."""
+    run = _opened(options.folder)
+    if options.text or "data" not in run.tables:
+        source = options.text or "python-docs"
+        documents, name = list(corpora.load(source)), source
+    else:
+        data = RunConfig.from_tables({"data": run.tables["data"]}).data
+        corpus = corpora.load(data.text, document_separator=data.separator or None)
+        parts = corpora.split(corpus, validation=data.validation, test=data.test)
+        documents, name = list(parts.test), f"the test part of {data.text}"
+    scored = scores(run, documents, stride=options.stride)
+    total = sum(scored[1:], scored[0])
+    print(f"{name}: {len(documents)} documents, {total.n_bytes:,} bytes, {total.tokens:,} tokens")
+    print(f"{total.loss:.4f} nats per token, {total.bits_per_byte:.4f} bits per byte")
+    if len(scored) > 1:
+        interval = bootstrap(scored, generator=torch.Generator().manual_seed(0))
+        print(f"95 % of resamples of the documents: {interval.low:.4f} to {interval.high:.4f}")
+
+
+def sample(options: argparse.Namespace) -> None:
+    """Draw texts that go on from a prompt."""
+    run = _opened(options.folder)
+    filters = [partial(sampling.temperature, t=options.temperature)]
+    if options.top_k is not None:
+        filters.append(partial(sampling.top_k, k=options.top_k))
+    if options.top_p is not None:
+        filters.append(partial(sampling.nucleus, p=options.top_p))
+    if options.min_p is not None:
+        filters.append(partial(sampling.min_p, p=options.min_p))
+    prompt = [run.end, *run.tokenizer.encode(options.prompt)]
+    texts = sampling.generate(
+        run.model,
+        [prompt] * options.texts,
+        max_new_tokens=options.tokens,
+        filters=filters,
+        stop=run.end,
+        generator=torch.Generator().manual_seed(options.seed),
+    )
+    for number, text in enumerate(texts):
+        if number:
+            print("-" * 72)
+        ids = [token for token in text.tolist() if token != run.end]
+        print(run.tokenizer.decode(ids))
+
+
+def tokenize(options: argparse.Namespace) -> None:
+    """Show the tokens of a text, one a line: id and spelling."""
+    tokenizer = _opened(options.folder).tokenizer
+    text = sys.stdin.read() if options.text == "-" else options.text
+    ids = tokenizer.encode(text)
+    for token in ids:
+        print(f"{token:6}  {tokenizer.token_bytes(token).decode('utf-8', 'backslashreplace')!r}")
+    n_bytes = len(text.encode())
+    print(f"{len(ids)} tokens, {n_bytes} bytes")
+
+
+def info(options: argparse.Namespace) -> None:
+    """Say what a folder holds."""
+    run = _opened(options.folder)
+    config = run.model.config
+    print(f"{config.parameters:,} parameters, {config.flops_per_token():,} operations a token")
+    print(config)
+    if run.step is not None:
+        print(f"weights of step {run.step:,}")
+    for table, values in run.tables.items():
+        print(f"[{table}]", *(f"{name} = {value!r}" for name, value in values.items()), sep="\n  ")
+
+
+def _opened(folder: Path) -> Run:
+    return open_run(folder, device=runtime.device())
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m src",
+        description="Train, score and sample small GPTs; the companion of the book The Next Token.",
+        epilog="NEXT_TOKEN_DEVICE=cpu|cuda|mps chooses the device. "
+        "Status: 0 done, 1 could not be done, 2 not understood, 130 interrupted.",
+    )
+    commands = parser.add_subparsers(required=True, metavar="command")
+
+    def command(function, **kwargs) -> argparse.ArgumentParser:
+        text = function.__doc__.strip()
+        added = commands.add_parser(function.__name__, help=text, description=text, **kwargs)
+        added.set_defaults(command=function)
+        return added
+
+    one = command(train)
+    one.add_argument("text", nargs="?", help="a UTF-8 file, python-docs (default) or shakespeare")
+    one.add_argument("--folder", type=Path, required=True, help="where the run is kept")
+    one.add_argument("--config", type=Path, help="a TOML file of settings")
+    one.add_argument("--resume", action="store_true", help="go on with the run in the folder")
+    one.add_argument("--quiet", action="store_true", help="no progress bar")
+    defaults = RunConfig().tables()
+    for table, name, kind, what in FLAGS:
+        default = defaults[table].get(name)
+        one.add_argument(
+            f"--{name.replace('_', '-')}",
+            type=kind,
+            metavar=kind.__name__.upper(),
+            help=what + ("" if default in (None, "") else f" (default {default})"),
+        )
+
+    one = command(evaluate)
+    _add_folder(one)
+    one.add_argument("text", nargs="?", help="a UTF-8 file or a name; default: the run's test part")
+    one.add_argument("--stride", type=int, help="tokens from window to window (default: half one)")
+
+    one = command(sample)
+    _add_folder(one)
+    one.add_argument("--prompt", default="", help="what the text begins with (default: nothing)")
+    one.add_argument("--tokens", type=int, default=200, help="at most so many more (default 200)")
+    one.add_argument("--texts", type=int, default=1, help="how many (default 1)")
+    one.add_argument("--temperature", type=float, default=1.0, help="0: the likeliest (default 1)")
+    one.add_argument("--top-k", type=int, help="only from the k likeliest tokens")
+    one.add_argument("--top-p", type=float, help="only from the nucleus of this probability")
+    one.add_argument("--min-p", type=float, help="only tokens so many times as likely as the best")
+    one.add_argument("--seed", type=int, default=0, help="the same seed, the same text (default 0)")
+
+    one = command(tokenize)
+    _add_folder(one)
+    one.add_argument("text", help="the text itself; - reads it from the standard input")
+
+    _add_folder(command(info))
+    return parser
+
+
+def _add_folder(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("folder", type=Path, help="of a run, or of a released GPT-2")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,332 @@
+"""What must be kept so that a training run can be resumed, used, and repeated by somebody else?
+
+    folder/run.toml          every setting, versions, date, and the checksum of the text
+    folder/tokenizer.json    text to ids
+    folder/last.pt           the whole state of the run: to resume
+    folder/best.pt           the weights of the least validation loss: to use
+
+A folder in GPT-2's released format (`config.json`, weights, `vocab.json`, `merges.txt`) can be used
+in its place. Reading a folder runs none of its contents.
+
+Used by the command line, `python -m src`, and by the chapters that show recorded runs.
+"""
+
+import hashlib
+import json
+import platform
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from datetime import date
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from . import corpora, parallel, pretrained, training
+from .evaluation import Score, document_scores
+from .files import write_text
+from .gpt import GPT, GPTConfig
+from .tokenization import END, BytePairTokenizer
+from .training import Batches, History, TrainConfig, train
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """What is read, and how.
+
+    Attributes:
+        text: a name that `corpora.load` knows, or the path of a UTF-8 file.
+        separator: what stands between two documents of a file; "": cut at blank lines.
+        vocabulary_size: of the byte-pair tokenizer that is trained on the training part.
+        batch_size: texts in a batch, all processes together.
+        validation, test: the shares of the text that are not trained on.
+        validation_batches: how many batches the validation loss is taken of.
+        seed: of the initial weights, the order of the batches, and dropout.
+    """
+
+    text: str = "python-docs"
+    separator: str = ""
+    vocabulary_size: int = 2_048
+    batch_size: int = 8
+    validation: float = 0.1
+    test: float = 0.1
+    validation_batches: int = 20
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """All settings of a run: the tables [data], [model] and [training] of a TOML file.
+
+    The defaults fit a laptop's minute or two. `model` holds fields of `GPTConfig` but for the
+    vocabulary size, which the tokenizer decides.
+    """
+
+    data: DataConfig = field(default_factory=DataConfig)
+    model: Mapping[str, Any] = field(
+        default_factory=lambda: {"context_length": 128, "layers": 3, "heads": 4, "channels": 128}
+    )
+    training: TrainConfig = field(
+        default_factory=lambda: TrainConfig(steps=2_000, learning_rate=3e-3, warm_up=100)
+    )
+
+    @classmethod
+    def from_tables(cls, *tables: Mapping[str, Mapping[str, Any]]) -> "RunConfig":
+        """The defaults, changed by each of the tables in turn: {"training": {"steps": 100}}.
+
+        Raises:
+            ValueError: an unknown table or setting, or a value that cannot be.
+        """
+        settings = cls().tables()
+        for changes in tables:
+            for table, values in changes.items():
+                known = _KNOWN.get(table)
+                if known is None:
+                    raise ValueError(f"expected tables among {list(_KNOWN)}, got [{table}]")
+                for name, value in values.items():
+                    if name not in known:
+                        raise ValueError(
+                            f"expected settings among {sorted(known)} in [{table}], got {name!r}"
+                        )
+                    settings[table][name] = value
+        try:
+            made = cls(
+                DataConfig(**settings["data"]),
+                settings["model"],
+                TrainConfig(**settings["training"]),
+            )
+            made.gpt(2)  # its own checks
+        except TypeError as error:
+            raise ValueError(str(error)) from error
+        return made
+
+    def tables(self) -> dict[str, dict[str, Any]]:
+        """The settings as plain values, by table."""
+        return {
+            "data": asdict(self.data),
+            "model": dict(self.model),
+            "training": asdict(self.training),
+        }
+
+    def gpt(self, vocabulary_size: int) -> GPTConfig:
+        """The configuration of the model."""
+        return GPTConfig(vocabulary_size, **self.model)
+
+
+_KNOWN = {
+    "data": {f.name for f in fields(DataConfig)},
+    "model": {f.name for f in fields(GPTConfig)} - {"vocabulary_size"},
+    "training": {f.name for f in fields(TrainConfig)},
+}
+
+
+@dataclass
+class Run:
+    """A trained model with all that is needed to use it.
+
+    Attributes:
+        model: in evaluation mode.
+        tokenizer: its own.
+        tables: what `run.toml` holds; empty for a released model.
+        step: after how many steps the weights were taken; None: not known.
+    """
+
+    model: GPT
+    tokenizer: BytePairTokenizer
+    tables: dict[str, Any]
+    step: int | None
+
+    @property
+    def end(self) -> int:
+        """The end token's id."""
+        return self.tokenizer.specials[END]
+
+
+def train_run(
+    config: RunConfig,
+    folder: Path | str,
+    *,
+    device: torch.device,
+    resume: bool = False,
+    progress: bool = True,
+) -> History:
+    """Train a tokenizer and a GPT on a text, and keep everything in a folder.
+
+    Under torchrun all processes call this alike, inside `parallel.joined()`.
+
+    Raises:
+        FileExistsError: the folder holds a run, and it is not to be resumed.
+        ValueError: settings, text or model cannot be, or are not those of the run to be resumed.
+        FloatingPointError: the loss is no longer finite.
+    """
+    folder, team = Path(folder), parallel.team()
+    begun = (folder / "run.toml").exists()
+    if begun and not resume:
+        raise FileExistsError(
+            f"{folder} holds a run already: resume it, or choose another folder for a new one"
+        )
+    corpus = load_text(config.data)
+    tables = config.tables() | {"made": _made(corpus, team.size)}
+    if begun:
+        _check_same(tables, folder / "run.toml")
+    parts = corpora.split(corpus, validation=config.data.validation, test=config.data.test)
+    team.wait()  # nobody writes before all have looked
+    if team.rank == 0 and not begun:
+        tokenizer = BytePairTokenizer.train(
+            (document.text for document in parts.train), config.data.vocabulary_size
+        )
+        folder.mkdir(parents=True, exist_ok=True)
+        tokenizer.save(folder / "tokenizer.json")
+        write_text(folder / "run.toml", _toml(tables))
+    team.wait()
+    tokenizer = BytePairTokenizer.load(folder / "tokenizer.json")
+    model = _model(config, tokenizer, device)
+    sizes = {"context_length": model.config.context_length, "batch_size": config.data.batch_size}
+    of_training, of_validation = (
+        _batches(stream_of(part, tokenizer), name, **sizes, seed=config.data.seed)
+        for name, part in (("training", parts.train), ("validation", parts.validation))
+    )
+    torch.manual_seed(config.data.seed)  # dropout draws from the global generator
+    return train(
+        model,
+        of_training,
+        config.training,
+        validation=list(islice(of_validation, config.data.validation_batches)),
+        folder=folder,
+        resume=resume,
+        progress=progress,
+    )
+
+
+def open_run(folder: Path | str, *, device: torch.device | str = "cpu") -> Run:
+    """The model and the tokenizer of a run, or of a folder in GPT-2's released format.
+
+    Raises:
+        FileNotFoundError: the folder holds neither.
+        ValueError: a file in it is damaged, or not of this model.
+    """
+    folder = Path(folder)
+    if (folder / "config.json").exists():
+        tokenizer = BytePairTokenizer.load_gpt2(folder)
+        return Run(pretrained.load(folder).to(device), tokenizer, {}, None)
+    if not (folder / "run.toml").exists():
+        raise FileNotFoundError(
+            f"expected a run (run.toml) or a released GPT-2 (config.json) in {folder}, found "
+            "neither; `train` makes a run"
+        )
+    tables = read_toml(folder / "run.toml")
+    config = RunConfig.from_tables({name: tables[name] for name in _KNOWN if name in tables})
+    tokenizer = BytePairTokenizer.load(folder / "tokenizer.json")
+    model = _model(config, tokenizer, device)
+    step = training.load_best(model, folder)
+    return Run(model.eval(), tokenizer, tables, step)
+
+
+def load_text(data: DataConfig) -> corpora.Corpus:
+    """The text of a run."""
+    return corpora.load(data.text, document_separator=data.separator or None)
+
+
+def stream_of(documents: Iterable[corpora.Document], tokenizer: BytePairTokenizer) -> Tensor:
+    """The ids of all documents, (N,), an end token before, between and after them."""
+    end = tokenizer.specials[END]
+    ids = [end]
+    for document in documents:
+        ids += [*tokenizer.encode(document.text), end]
+    return torch.tensor(ids)
+
+
+def scores(
+    run: Run, documents: Sequence[corpora.Document], *, stride: int | None = None
+) -> list[Score]:
+    """The score of each document under the model of a run, with its bytes.
+
+    Args:
+        stride: by how many tokens the windows advance; None: half of the context.
+    """
+    device = next(run.model.parameters()).device
+    texts = [stream_of([document], run.tokenizer).to(device) for document in documents]
+    context_length = run.model.config.context_length
+    return document_scores(
+        run.model,
+        texts,
+        context_length=context_length,
+        stride=stride or max(1, context_length // 2),
+        n_bytes=[document.n_bytes for document in documents],
+    )
+
+
+def read_toml(path: Path | str) -> dict[str, Any]:
+    """The tables of a TOML file.
+
+    Raises:
+        FileNotFoundError: there is none. ValueError: it is not TOML.
+    """
+    try:
+        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"expected TOML in {path}, got something else: {error}") from error
+
+
+def _model(config: RunConfig, tokenizer: BytePairTokenizer, device) -> GPT:
+    generator = torch.Generator().manual_seed(config.data.seed)
+    return GPT(config.gpt(tokenizer.vocab_size), generator=generator).to(device)
+
+
+def _batches(stream: Tensor, part: str, **options) -> Batches:
+    try:
+        return Batches(stream, **options)
+    except ValueError as error:
+        raise ValueError(
+            f"the {part} part of the text has {len(stream):,} tokens: {error}; use a longer text "
+            "or a shorter context"
+        ) from error
+
+
+def _check_same(tables: Mapping[str, Mapping[str, Any]], path: Path) -> None:
+    """Refuse to resume a run with other settings, or on another text, than it was begun with."""
+    kept = read_toml(path)
+    parts = {"made": ("sha256", "processes")} | {table: None for table in _KNOWN}
+    for table, names in parts.items():
+        then, now = kept.get(table, {}), tables[table]
+        for name in names or sorted(then.keys() | now.keys()):
+            if then.get(name) != now.get(name):
+                raise ValueError(
+                    f"expected the settings that {path} was begun with, got {name} = "
+                    f"{now.get(name)!r}, saved with {then.get(name)!r}: resume with the same, or "
+                    "begin in another folder"
+                )
+
+
+def _made(corpus: corpora.Corpus, processes: int) -> dict[str, Any]:
+    """Where a run comes from: what else somebody needs who wants to repeat it."""
+    digest = hashlib.sha256()
+    for document in corpus:
+        digest.update(document.text.encode() + b"\0")
+    return {
+        "on": str(date.today()),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "processes": processes,
+        "documents": len(corpus),
+        "bytes": corpus.n_bytes,
+        "sha256": digest.hexdigest(),
+    }
+
+
+def _toml(tables: Mapping[str, Mapping[str, Any]]) -> str:
+    """Tables of plain values as TOML, which the standard library reads but does not write."""
+    lines = []
+    for table, values in tables.items():
+        lines += [f"[{table}]", *(f"{k} = {_value(v)}" for k, v in values.items() if v is not None)]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, bool | str):
+        return json.dumps(value, ensure_ascii=False)  # a JSON string is a TOML string
+    return repr(value)

@@ -1,0 +1,351 @@
+"""`python -m src` and `src.runs`: a small run from beginning to end, and what is refused."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from src import runs
+from src.__main__ import main
+from src.corpora import Document
+from src.gpt import GPT, GPTConfig
+from src.pretrained import save
+from src.runs import RunConfig, open_run, read_toml, scores, stream_of
+from src.tokenization import BytePairTokenizer
+
+TEXT = "".join(
+    f"Paragraph {i}: the {animal} sat on the {thing}.\n\n"
+    for i in range(40)
+    for animal, thing in [("cat", "mat"), ("dog", "log"), ("fox", "box")]
+)
+TINY = "--vocabulary-size 280 --context-length 16 --layers 1 --heads 2 --channels 8 --batch-size 4"
+SHORT = f"{TINY} --warm-up 2 --every 4 --save-every 4 --quiet".split()
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    path = tmp_path_factory.mktemp("text") / "mine.txt"
+    path.write_text(TEXT, encoding="utf-8")
+    return path
+
+
+@pytest.fixture(autouse=True)
+def on_the_cpu(monkeypatch):
+    monkeypatch.setenv("NEXT_TOKEN_DEVICE", "cpu")
+
+
+@pytest.fixture(scope="module")
+def folder(text, tmp_path_factory):
+    """A run of 8 steps; read only."""
+    os.environ["NEXT_TOKEN_DEVICE"] = "cpu"
+    folder = tmp_path_factory.mktemp("runs") / "whole"
+    assert main(["train", str(text), "--folder", str(folder), "--steps", "8", *SHORT]) == 0
+    return folder
+
+
+def said(capsys, *arguments):
+    """Exit status, and what a command wrote to its two streams."""
+    capsys.readouterr()
+    status = main([str(argument) for argument in arguments])
+    return status, *capsys.readouterr()
+
+
+# a run from beginning to end
+
+
+def test_a_run_keeps_all_that_is_needed_to_repeat_it(folder, text):
+    tables = read_toml(folder / "run.toml")
+    assert tables["data"]["text"] == str(text)
+    assert tables["model"] == {"context_length": 16, "layers": 1, "heads": 2, "channels": 8}
+    assert tables["training"]["steps"] == 8
+    assert tables["made"]["torch"] == torch.__version__
+    assert len(tables["made"]["sha256"]) == 64
+    assert sorted(p.name for p in folder.iterdir()) == [
+        "best.pt",
+        "last.pt",
+        "run.toml",
+        "tokenizer.json",
+    ]
+
+
+def test_a_run_is_scored_on_the_part_of_its_text_that_it_never_saw(folder, capsys):
+    status, out, _ = said(capsys, "evaluate", folder)
+    assert status == 0
+    assert "the test part of" in out
+    run = open_run(folder)
+    data = RunConfig.from_tables({"data": run.tables["data"]}).data
+    parts = runs.corpora.split(runs.load_text(data))
+    total = sum((scored := scores(run, list(parts.test)))[1:], scored[0])
+    assert f"{total.bits_per_byte:.4f} bits per byte" in out
+    assert total.n_bytes == parts.test.n_bytes
+
+
+def test_another_text_is_scored_too(folder, capsys, tmp_path):
+    (tmp_path / "other.txt").write_text("The cat.\n\nThe dog.\n\n" * 9)
+    status, out, _ = said(capsys, "evaluate", folder, tmp_path / "other.txt", "--stride", "16")
+    assert status == 0
+    assert "other.txt" in out
+
+
+def test_texts_are_drawn_from_a_run_and_a_seed_repeats_them(folder, capsys):
+    command = ["sample", folder, "--prompt", "The", "--tokens", "12", "--texts", "2"]
+    first, again = (said(capsys, *command, "--seed", "3") for _ in range(2))
+    assert first == again
+    assert first[0] == 0
+    assert all(part.startswith("The") for part in first[1].split(f"\n{'-' * 72}\n"))
+    assert said(capsys, *command, "--seed", "4")[1] != first[1]
+    coldest = [said(capsys, *command, "--temperature", "0", "--seed", seed) for seed in (3, 4)]
+    assert coldest[0] == coldest[1]
+    narrow = [
+        said(capsys, *command, flag, value, "--seed", "3")[1]
+        for flag, value in (("--top-k", "1"), ("--top-p", "1e-9"), ("--min-p", "1"))
+    ]
+    assert narrow == [coldest[0][1]] * 3
+
+
+def test_the_tokens_of_a_text_are_shown(folder, capsys):
+    status, out, _ = said(capsys, "tokenize", folder, "the cat né")
+    ids = BytePairTokenizer.load(folder / "tokenizer.json").encode("the cat né")
+    assert status == 0
+    assert [int(line.split()[0]) for line in out.splitlines()[:-1]] == ids
+    assert out.splitlines()[-1] == f"{len(ids)} tokens, 11 bytes"
+
+
+def test_a_folder_says_what_it_holds(folder, capsys):
+    status, out, _ = said(capsys, "info", folder)
+    assert status == 0
+    assert f"{open_run(folder).model.config.parameters:,} parameters" in out
+    assert "learning_rate = 0.003" in out
+
+
+def test_a_run_that_was_interrupted_goes_on_to_the_same_end(folder, text, tmp_path, monkeypatch):
+    cut = tmp_path / "cut"
+    command = ["train", str(text), "--folder", str(cut), "--steps", "8", *SHORT]
+    steps, whole = [], runs.train
+
+    def interrupted(model, data, config, **options):
+        class Stops:
+            settings = data.settings
+
+            def __getitem__(self, number):
+                steps.append(number)
+                if number == 6:
+                    raise KeyboardInterrupt
+                return data[number]
+
+        return whole(model, Stops(), config, **options)
+
+    monkeypatch.setattr(runs, "train", interrupted)
+    assert main(command) == 130
+    begun = (cut / "tokenizer.json").stat().st_mtime_ns
+    monkeypatch.setattr(runs, "train", whole)
+    assert main(["train", "--folder", str(cut), "--resume", "--quiet"]) == 0
+    assert (cut / "tokenizer.json").stat().st_mtime_ns == begun  # it was not made anew
+    states = [torch.load(f / "last.pt", weights_only=True)["model"] for f in (folder, cut)]
+    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+
+
+def test_flags_win_over_a_file_and_a_file_over_the_defaults(text, tmp_path):
+    (tmp_path / "small.toml").write_text(
+        "[training]\nsteps = 5\nlearning_rate = 0.01\n[model]\ndropout = 0.5\n[data]\nseed = 7\n"
+    )
+    config = ["--config", str(tmp_path / "small.toml"), *SHORT, "--steps", "3"]
+    assert main(["train", str(text), "--folder", str(tmp_path / "run"), *config]) == 0
+    tables = read_toml(tmp_path / "run" / "run.toml")
+    assert tables["training"]["steps"] == 3
+    assert tables["training"]["learning_rate"] == 0.01
+    assert tables["model"]["dropout"] == 0.5
+    assert tables["data"]["seed"] == 7
+    assert RunConfig.from_tables({k: tables[k] for k in ("data", "model", "training")})
+
+
+def test_the_same_seed_makes_the_same_run(folder, text, tmp_path):
+    again = tmp_path / "again"
+    assert main(["train", str(text), "--folder", str(again), "--steps", "8", *SHORT]) == 0
+    one, other = (torch.load(f / "best.pt", weights_only=True)["model"] for f in (folder, again))
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_dropout_follows_the_seed_too(text, tmp_path):
+    states = []
+    for name, disturbed in (("one", 1), ("other", 2)):
+        torch.manual_seed(disturbed)
+        command = ["train", str(text), "--folder", str(tmp_path / name), "--steps", "4", *SHORT]
+        assert main([*command, "--dropout", "0.5"]) == 0
+        states.append(torch.load(tmp_path / name / "best.pt", weights_only=True)["model"])
+    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+    assert not open_run(tmp_path / "one").model.training
+
+
+def test_the_seed_decides_the_first_weights(folder):
+    tokenizer = BytePairTokenizer.load(folder / "tokenizer.json")
+    models = [
+        runs._model(RunConfig.from_tables({"data": {"seed": seed}}), tokenizer, "cpu")
+        for seed in (0, 0, 1)
+    ]
+    assert torch.equal(models[0].embedding, models[1].embedding)
+    assert not torch.equal(models[0].embedding, models[2].embedding)
+
+
+def test_windows_advance_by_half_a_context_unless_told_otherwise(folder):
+    run, documents = open_run(folder), [Document("a", TEXT[:300])]
+    assert scores(run, documents) == scores(run, documents, stride=8)
+    assert scores(run, documents) != scores(run, documents, stride=1)
+
+
+def test_two_processes_make_the_run_of_one(folder, text, tmp_path):
+    shared = tmp_path / "shared"
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
+    done = subprocess.run(
+        [*command, "-m", "src", "train", text, "--folder", shared, "--steps", "8", *SHORT],
+        cwd=Path(__file__).parents[1],
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.count("least validation loss") == 1
+    assert read_toml(shared / "run.toml")["made"]["processes"] == 2
+    one, two = (torch.load(f / "last.pt", weights_only=True)["history"] for f in (folder, shared))
+    assert two["losses"] == pytest.approx(one["losses"], abs=1e-5)
+
+
+# a released model
+
+
+def test_a_released_model_is_used_like_a_run(tmp_path, capsys):
+    tokenizer = BytePairTokenizer.train(TEXT, 300)
+    tokenizer.save_gpt2(tmp_path)
+    config = GPTConfig(tokenizer.vocab_size, 32, 1, 2, 8)
+    save(GPT(config, generator=torch.Generator().manual_seed(0)), tmp_path)
+    status, out, _ = said(capsys, "sample", tmp_path, "--prompt", "The", "--tokens", "5")
+    assert status == 0
+    assert out.startswith("The")
+    status, out, _ = said(capsys, "info", tmp_path)
+    assert status == 0
+    assert f"{config.parameters:,} parameters" in out
+
+
+# what is refused
+
+
+def test_a_stream_has_an_end_token_around_every_document():
+    tokenizer = BytePairTokenizer([])
+    ids = stream_of([Document("a", "ab"), Document("b", "c")], tokenizer).tolist()
+    assert ids == [256, 97, 98, 256, 99, 256]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"modle": {}}, r"tables among \['data', 'model', 'training'\], got \[modle\]"),
+        ({"model": {"layer": 3}}, r"in \[model\], got 'layer'"),
+        ({"model": {"vocabulary_size": 3}}, "got 'vocabulary_size'"),
+        ({"model": {"heads": 3}}, "channels=128 and heads=3"),
+        ({"training": {"steps": "many"}}, "steps of type int, got 'many'"),
+        ({"training": {"steps": 0}}, "steps 1 or more"),
+        ({"model": {"dropout": "no"}}, "not supported"),
+    ],
+)
+def test_a_setting_that_cannot_be_is_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        RunConfig.from_tables(changes)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["train", "missing.txt", "--folder", "new"], "missing.txt"),
+        (["evaluate", "missing"], "run.toml"),
+        (["train", "--folder", "new", "--config", "missing.toml"], "missing.toml"),
+        (["train", "--folder", "new", "--heads", "3"], "channels=128 and heads=3"),
+    ],
+)
+def test_what_cannot_be_done_is_said_and_leaves_nothing(
+    tmp_path, monkeypatch, capsys, arguments, message
+):
+    monkeypatch.chdir(tmp_path)
+    status, out, err = said(capsys, *arguments)
+    assert status == 1
+    assert not out
+    assert err.startswith("error: ")
+    assert message in err
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_with_a_run_is_not_overwritten(folder, text, capsys):
+    before = (folder / "last.pt").read_bytes()
+    status, _, err = said(capsys, "train", text, "--folder", folder, "--steps", "3", *SHORT)
+    assert status == 1
+    assert "holds a run already" in err
+    assert (folder / "last.pt").read_bytes() == before
+
+
+def test_a_changed_setting_is_named_when_a_run_is_resumed(folder, capsys):
+    before = (folder / "run.toml").read_bytes()
+    status, _, err = said(capsys, "train", "--folder", folder, "--resume", "--learning-rate", "1")
+    assert status == 1
+    assert "learning_rate = 1.0, saved with 0.003" in err
+    assert (folder / "run.toml").read_bytes() == before
+
+
+def test_a_changed_text_is_noticed_when_a_run_is_resumed(tmp_path, capsys):
+    path, folder = tmp_path / "mine.txt", tmp_path / "run"
+    path.write_text(TEXT)
+    assert said(capsys, "train", path, "--folder", folder, "--steps", "3", *SHORT)[0] == 0
+    path.write_text(TEXT.replace("fox", "ox"))
+    status, _, err = said(capsys, "train", "--folder", folder, "--resume")
+    assert status == 1
+    assert "sha256" in err
+
+
+@pytest.mark.filterwarnings("ignore:vocab_size is")
+def test_a_text_shorter_than_a_window_is_refused(tmp_path, capsys):
+    (tmp_path / "short.txt").write_text("one\n\ntwo\n\nthree\n\nfour\n\nfive\n\n")
+    arguments = ["train", tmp_path / "short.txt", "--folder", tmp_path / "new", *SHORT]
+    status, _, err = said(capsys, *arguments, "--steps", "3")
+    assert status == 1
+    assert "use a longer text or a shorter context" in err
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "message"),
+    [
+        ("--temperature", "-1", "got -1.0"),
+        ("--top-k", "0", "k=0"),
+        ("--top-p", "1.5", "got 1.5"),
+        ("--min-p", "-0.1", "got -0.1"),
+    ],
+)
+def test_sampling_out_of_range_is_refused(folder, capsys, flag, value, message):
+    status, _, err = said(capsys, "sample", folder, flag, value)
+    assert status == 1
+    assert message in err
+
+
+def test_a_damaged_run_is_refused(folder, tmp_path, capsys):
+    for file in folder.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    best = tmp_path / "best.pt"
+    best.write_bytes(best.read_bytes()[:100])
+    status, _, err = said(capsys, "sample", tmp_path)
+    assert status == 1
+    assert "best.pt" in err
+    (tmp_path / "run.toml").write_text("[data")
+    assert said(capsys, "info", tmp_path)[0] == 1
+
+
+def test_the_help_names_every_command_and_an_unknown_one_is_not_understood(capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(["--help"])
+    assert stopped.value.code == 0
+    out = capsys.readouterr().out
+    assert all(name in out for name in ("train", "evaluate", "sample", "tokenize", "info"))
+    with pytest.raises(SystemExit) as stopped:
+        main(["fly"])
+    assert stopped.value.code == 2
+    assert main.__doc__

@@ -1,0 +1,148 @@
+"""What the children of the fork server do: train, be killed, train together."""
+
+import io
+import json
+import os
+import signal
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+import torch._dynamo  # torch's first optimiser imports it, which takes a second in each child
+from torch import distributed
+
+from src import checkpoints
+from src.gpt import GPT, GPTConfig
+from src.runtime import seed_everything
+from src.training import Batches, TrainConfig, train
+
+V, T, N = 11, 5, 300
+
+
+def small_gpt(dropout=0.0, seed=3):
+    config = GPTConfig(V, context_length=T, layers=1, heads=2, channels=6, dropout=dropout)
+    return GPT(config, generator=torch.Generator().manual_seed(seed))
+
+
+def stream(seed=0):
+    return torch.randint(V, (N,), generator=torch.Generator().manual_seed(seed))
+
+
+def numbered(batch_size=4, seed=1):
+    return Batches(stream(), batch_size=batch_size, context_length=T, seed=seed)
+
+
+def held_out():
+    return [numbered(seed=2)[n] for n in range(2)]
+
+
+def ragged(rows=7, n_batches=5):
+    """Batches whose rows differ in length, one of them nearly empty."""
+    generator = torch.Generator().manual_seed(4)
+    inputs = torch.randint(V, (n_batches, rows, T), generator=generator)
+    targets = torch.randint(V, (n_batches, rows, T), generator=generator)
+    lengths = torch.randint(1, T + 1, (n_batches, rows, 1), generator=generator)
+    lengths[:, 0] = 1
+    return list(zip(inputs, targets, torch.arange(T) < lengths, strict=True))
+
+
+def train_and_be_killed(folder, steps, rank, kill=None):
+    """A run with dropout that saves at every step; `kill` is (where, in which save)."""
+    seed_everything(5)  # Python's own generator is seeded anew in each fork
+    model = small_gpt(dropout=0.2)
+    config = TrainConfig(steps, 0.01, warm_up=3, every=4, save_every=1)
+    if kill:
+        plant(*kill)
+    train(
+        model,
+        numbered(),
+        config,
+        validation=held_out(),
+        folder=folder,
+        resume=True,
+        progress=False,
+    )
+
+
+def die():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def plant(where, number):
+    """Have this process killed inside its save of that number, counted from 1."""
+    write, done = checkpoints.write, 0
+
+    def counted(path, state):
+        nonlocal done
+        done += 1
+        if done == number:
+            arm(where)
+        write(path, state)
+
+    checkpoints.write = counted
+
+
+def arm(where):
+    save, replace, fsync = torch.save, os.replace, os.fsync
+
+    def save_in_part(state, file):
+        buffer = io.BytesIO()
+        save(state, buffer)
+        written = buffer.getvalue()
+        share = {"nothing written": 0, "half written": len(written) // 2}.get(where, len(written))
+        file.write(written[:share])
+        file.flush()
+        if where in ("nothing written", "half written", "all written"):
+            die()
+
+    def replace_and_die(old, new):
+        if where == "replaced":
+            replace(old, new)
+        die()
+
+    def fsync_and_die(handle):
+        fsync(handle)
+        die()
+
+    if where.endswith("written"):
+        torch.save = save_in_part
+    elif where == "synced":
+        os.fsync = fsync_and_die
+    else:
+        os.replace = replace_and_die
+
+
+KILLS = ["nothing written", "half written", "all written", "synced", "not replaced", "replaced"]
+
+
+def train_together(folder, result, processes, rank, dropout=0.0, rows=7, stop_at=None):
+    """Fifty steps in several processes; the losses go into a file."""
+    if processes > 1:
+        distributed.init_process_group(
+            "gloo",
+            init_method=f"file://{folder}/rendezvous-{stop_at}",
+            rank=rank,
+            world_size=processes,
+            timeout=timedelta(seconds=30),
+        )
+    seed_everything(6)
+    model = small_gpt(dropout, seed=rank)  # the first process's parameters count
+
+    class Data(list):
+        def __getitem__(self, n):
+            if n == stop_at:
+                raise KeyboardInterrupt
+            return super().__getitem__(n % len(self))
+
+    history = train(
+        model,
+        Data(ragged(rows) * 20),
+        TrainConfig(50, 0.01, warm_up=5, clip=0.5, every=10, save_every=10, accumulation=2),
+        validation=held_out(),
+        folder=f"{folder}/run",
+        resume=True,
+        progress=False,
+    )
+    weights = [p.flatten().tolist() for p in model.parameters()]
+    found = {"losses": history.losses, "validation": history.validation, "weights": weights}
+    Path(f"{result}-{rank}.json").write_text(json.dumps(found))
