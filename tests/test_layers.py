@@ -16,12 +16,12 @@ LAYERS = {
     "files": -1,
     **dict.fromkeys(
         [
-            *("likelihood", "corpora", "runtime", "progress", "figures"),
+            *("likelihood", "corpora", "runtime", "programs", "progress", "figures"),
             *("tokenizer_files", "checkpoints", "parallel"),
         ],
         0,
     ),
-    **dict.fromkeys(["sources", "tokenization", "unigram", "ngram", "attention"], 1),
+    **dict.fromkeys(["microworld", "sources", "tokenization", "unigram", "ngram", "attention"], 1),
     **dict.fromkeys(["transformer", "baselines"], 2),
     **dict.fromkeys(["gpt"], 3),
     **dict.fromkeys(["pretrained", "sampling", "training"], 4),
