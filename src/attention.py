@@ -349,7 +349,7 @@ class MultiHeadAttention(nn.Module):
             bias: broadcasts to (B, H, T, S); added to the scores.
             cache: of the tokens before x, if x goes on with a text; the keys are theirs and x's.
         """
-        queries, keys, values = self._project(x, memory)
+        queries, keys, values = map(self.split_heads, self._project(x, memory))
         if self.rotary:
             start = 0 if cache is None else cache.length
             queries, keys = rotate(queries, start=start), rotate(keys, start=start)
@@ -372,27 +372,25 @@ class MultiHeadAttention(nn.Module):
         return self.output(self.join_heads(gathered))
 
     def _project(self, x: Tensor, memory: Tensor | None) -> tuple[Tensor, ...]:
-        """Queries, keys and values of all heads, (B, H, T, D), (B, H, S, D), (B, H, S, D)."""
+        """Queries, keys and values of all heads, (B, T, C), (B, S, C), (B, S, C)."""
         for name, part in (("x", x), ("memory", memory)):
             if part is not None and (part.ndim != 3 or part.shape[-1] != self.channels):
                 raise ValueError(
                     f"expected {name} of shape (B, T, {self.channels}), got {tuple(part.shape)}"
                 )
         if memory is None:
-            stacked = self.qkv(x).view(*x.shape[:2], 3 * self.heads, -1)  # (B, T, 3 H, D)
-            return stacked.transpose(1, 2).chunk(3, dim=1)
+            return self.qkv(x).chunk(3, dim=-1)
         split = [self.channels, 2 * self.channels]
         of_queries, of_the_rest = self.qkv.weight.split(split)
         bias, bias_of_the_rest = (
             (None, None) if self.qkv.bias is None else self.qkv.bias.split(split)
         )
-        queries = affine(x, of_queries, bias)
-        keys, values = affine(memory, of_the_rest, bias_of_the_rest).chunk(2, dim=-1)
-        return tuple(map(self.split_heads, (queries, keys, values)))
+        keys_and_values = affine(memory, of_the_rest, bias_of_the_rest)
+        return affine(x, of_queries, bias), *keys_and_values.chunk(2, dim=-1)
 
     def split_heads(self, x: Tensor) -> Tensor:
         """(B, T, C) -> (B, H, T, D): head h takes the channels from h D up to (h + 1) D."""
-        return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        return x.view(*x.shape[:2], self.heads, -1).transpose(1, 2)
 
     def join_heads(self, x: Tensor) -> Tensor:
         """(B, H, T, D) -> (B, T, C): the inverse of `split_heads`."""
