@@ -107,6 +107,11 @@ def test_an_attention_map_has_a_row_for_each_query_and_a_column_for_each_key(axe
     assert image.cmap(image.norm(1.0))[3] == 1
 
 
+def test_the_ink_of_an_attention_map_means_the_same_in_every_map(axes):
+    image = figures.attention_map(axes, [[0.25, 0.75]])
+    assert image.get_clim() == (0, 1)
+
+
 def test_labels_that_do_not_fit_an_attention_map_are_refused(axes):
     with pytest.raises(ValueError, match="3 labels, one for each place, got 2"):
         figures.attention_map(axes, [[1, 0, 0]], keys="ab")
