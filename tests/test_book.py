@@ -477,3 +477,13 @@ def test_a_page_with_cells_is_saved_unchanged(name):
     changes = save_changes(name, (ROOT / name).read_bytes().decode("utf-8"))
     hint = f"run `jupytext --to md:myst --output {name} {name}`"
     assert not changes, f"saving {name} in JupyterLab would change it; {hint}:\n{changes}"
+
+
+def test_no_two_places_of_the_book_have_the_same_label():
+    """The builder would warn of it only, and then fail far away, at the end of another exercise."""
+    places = {}
+    for page in sorted((ROOT / "book").rglob("*.md")):
+        for label in re.findall(r"^:label: (\S+)$", page.read_text(encoding="utf-8"), re.MULTILINE):
+            places.setdefault(label, []).append(page.relative_to(ROOT).as_posix())
+    twice = {label: pages for label, pages in places.items() if len(pages) > 1}
+    assert not twice, f"expected each label once, got {twice}"
