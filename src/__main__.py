@@ -1,7 +1,7 @@
-"""Runs longer than a chapter: ``python -m src train | evaluate | sample | tokenize | info``.
+"""Runs longer than a chapter: ``python -m src COMMAND``, see ``python -m src --help``.
 
-Every setting of a run can stand in a TOML file (tables [data], [model], [training]) or be given as
-a flag, which wins. `NEXT_TOKEN_DEVICE` chooses the device. Several processes train together under
+Every setting of a run can stand in a TOML file (tables [data], [model], [training], [world]), and
+most can be a flag, which wins. `NEXT_TOKEN_DEVICE` chooses the device. Several train together under
 ``torchrun --nproc_per_node=2 -m src train …``. Exit status: 0 done, 1 it could not be done (the
 message says why), 2 the command was not understood, 130 interrupted.
 """
@@ -15,13 +15,14 @@ from pathlib import Path
 
 import torch
 
-from . import corpora, parallel, runtime, sampling
+from . import corpora, parallel, runs, runtime, sampling
 from .evaluation import bootstrap
-from .runs import Run, RunConfig, open_run, read_toml, scores, train_run
+from .runs import Run, RunConfig, floor_of, open_run, read_toml, scores, train_run
 
 # Settings that have a flag: (table, name, type, what it is).
 FLAGS = [
-    ("data", "vocabulary_size", int, "tokens in the byte-pair vocabulary, trained on the text"),
+    ("data", "tokenizer", str, "byte-pair, or words; trained on the text"),
+    ("data", "vocabulary_size", int, "the most tokens that the tokenizer may have"),
     ("data", "batch_size", int, "texts in a batch"),
     ("data", "seed", int, "of the weights, the order of the batches, and dropout"),
     ("data", "separator", str, "what stands between two documents of the text; '\\n' is a newline"),
@@ -86,14 +87,13 @@ def train(options: argparse.Namespace) -> None:
 def evaluate(options: argparse.Namespace) -> None:
     """Score a text: the test part of the run's own, or any other."""
     run = _opened(options.folder)
-    if options.text or "data" not in run.tables:
-        source = options.text or "python-docs"
-        documents, name = list(corpora.load(source)), source
+    own = not options.text and run.config is not None
+    if own:
+        parts = run.config.parts(run.config.corpus())
+        documents, name = list(parts.test), f"the test part of {run.config.data.text}"
     else:
-        data = RunConfig.from_tables({"data": run.tables["data"]}).data
-        corpus = corpora.load(data.text, document_separator=data.separator or None)
-        parts = corpora.split(corpus, validation=data.validation, test=data.test)
-        documents, name = list(parts.test), f"the test part of {data.text}"
+        name = options.text or "python-docs"
+        documents = list(corpora.load(name))
     scored = scores(run, documents, stride=options.stride)
     total = sum(scored[1:], scored[0])
     print(f"{name}: {len(documents)} documents, {total.n_bytes:,} bytes, {total.tokens:,} tokens")
@@ -101,6 +101,8 @@ def evaluate(options: argparse.Namespace) -> None:
     if len(scored) > 1:
         interval = bootstrap(scored, generator=torch.Generator().manual_seed(0))
         print(f"95 % of resamples of the documents: {interval.low:.4f} to {interval.high:.4f}")
+    if own and (floor := floor_of(run, documents)):
+        print(f"a perfect model: {floor.loss:.4f} nats per token on these very documents")
 
 
 def sample(options: argparse.Namespace) -> None:
@@ -152,6 +154,13 @@ def info(options: argparse.Namespace) -> None:
         print(f"[{table}]", *(f"{name} = {value!r}" for name, value in values.items()), sep="\n  ")
 
 
+def release(options: argparse.Namespace) -> None:
+    """Write a run for others to use: weights in GPT-2's released format, settings, tokenizer."""
+    runs.release(_opened(options.folder), options.to)
+    size = sum(path.stat().st_size for path in options.to.iterdir())
+    print(f"{options.to}: {size:,} bytes")
+
+
 def _opened(folder: Path) -> Run:
     return open_run(folder, device=runtime.device())
 
@@ -172,7 +181,9 @@ def _parser() -> argparse.ArgumentParser:
         return added
 
     one = command(train)
-    one.add_argument("text", nargs="?", help="a UTF-8 file, python-docs (default) or shakespeare")
+    one.add_argument(
+        "text", nargs="?", help="a UTF-8 file, python-docs (default), shakespeare or micro-world"
+    )
     one.add_argument("--folder", type=Path, required=True, help="where the run is kept")
     one.add_argument("--config", type=Path, help="a TOML file of settings")
     one.add_argument("--resume", action="store_true", help="go on with the run in the folder")
@@ -208,6 +219,10 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("text", help="the text itself; - reads it from the standard input")
 
     _add_folder(command(info))
+
+    one = command(release)
+    _add_folder(one)
+    one.add_argument("to", type=Path, help="a new folder")
     return parser
 
 

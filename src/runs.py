@@ -6,7 +6,8 @@
     folder/best.pt           the weights of the least validation loss: to use
 
 A folder in GPT-2's released format (`config.json`, weights, `vocab.json`, `merges.txt`) can be used
-in its place. Reading a folder runs none of its contents.
+in its place, and so can what `release` makes of a run: the same, with `run.toml` and our
+`tokenizer.json`. Reading a folder runs none of its contents.
 
 Used by the command line, `python -m src`, and by the chapters that show recorded runs.
 """
@@ -25,12 +26,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from . import corpora, parallel, pretrained, training
+from . import corpora, microworld, parallel, pretrained, training
 from .evaluation import Score, document_scores
 from .files import write_text
 from .gpt import GPT, GPTConfig
-from .tokenization import END, BytePairTokenizer
+from .microworld import Floor, MicroWorld
+from .tokenization import END, BytePairTokenizer, Tokenizer, WordTokenizer
+from .tokenization import load as load_tokenizer
 from .training import Batches, History, TrainConfig, train
+
+MICRO_WORLD = "micro-world"
+_TOKENIZERS = {"byte-pair": BytePairTokenizer, "words": WordTokenizer}
 
 
 @dataclass(frozen=True)
@@ -38,17 +44,22 @@ class DataConfig:
     """What is read, and how.
 
     Attributes:
-        text: a name that `corpora.load` knows, or the path of a UTF-8 file.
+        text: a name that `corpora.load` knows, the path of a UTF-8 file, or "micro-world".
         separator: what stands between two documents of a file; "": cut at blank lines.
-        vocabulary_size: of the byte-pair tokenizer that is trained on the training part.
+        tokenizer: "byte-pair" or "words"; it is trained on the training part.
+        vocabulary_size: of the tokenizer, at most.
         batch_size: texts in a batch, all processes together.
         validation, test: the shares of the text that are not trained on.
         validation_batches: how many batches the validation loss is taken of.
-        seed: of the initial weights, the order of the batches, and dropout.
+        seed: of the initial weights, the order of the batches, dropout, and the documents of the
+            micro-world.
+    Raises:
+        ValueError: another tokenizer.
     """
 
     text: str = "python-docs"
     separator: str = ""
+    tokenizer: str = "byte-pair"
     vocabulary_size: int = 2_048
     batch_size: int = 8
     validation: float = 0.1
@@ -56,13 +67,18 @@ class DataConfig:
     validation_batches: int = 20
     seed: int = 0
 
+    def __post_init__(self):
+        if self.tokenizer not in _TOKENIZERS:
+            raise ValueError(f"expected a tokenizer among {[*_TOKENIZERS]}, got {self.tokenizer!r}")
+
 
 @dataclass(frozen=True)
 class RunConfig:
-    """All settings of a run: the tables [data], [model] and [training] of a TOML file.
+    """All settings of a run: the tables [data], [model], [training] and [world] of a TOML file.
 
     The defaults fit a laptop's minute or two. `model` holds fields of `GPTConfig` but for the
-    vocabulary size, which the tokenizer decides.
+    vocabulary size, which the tokenizer decides. `world`, for the text "micro-world" only, holds
+    fields of `MicroWorld`, and `documents`: how many are drawn.
     """
 
     data: DataConfig = field(default_factory=DataConfig)
@@ -72,6 +88,7 @@ class RunConfig:
     training: TrainConfig = field(
         default_factory=lambda: TrainConfig(steps=2_000, learning_rate=3e-3, warm_up=100)
     )
+    world: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def from_tables(cls, *tables: Mapping[str, Mapping[str, Any]]) -> "RunConfig":
@@ -97,8 +114,10 @@ class RunConfig:
                 DataConfig(**settings["data"]),
                 settings["model"],
                 TrainConfig(**settings["training"]),
+                settings["world"],
             )
             made.gpt(2)  # its own checks
+            made.micro_world()
         except TypeError as error:
             raise ValueError(str(error)) from error
         return made
@@ -109,7 +128,49 @@ class RunConfig:
             "data": asdict(self.data),
             "model": dict(self.model),
             "training": asdict(self.training),
+            "world": dict(self.world),
         }
+
+    def micro_world(self) -> MicroWorld | None:
+        """The language of the text "micro-world"; None for any other text.
+
+        Raises:
+            ValueError: a setting of the micro-world cannot be, or stands beside another text.
+        """
+        if self.data.text != MICRO_WORLD:
+            if self.world:
+                raise ValueError(
+                    f'expected [world] for the text "{MICRO_WORLD}" only, got it for '
+                    f"{self.data.text!r}"
+                )
+            return None
+        if not (type(count := self._documents) is int and count > 0):
+            raise ValueError(f"expected a number of documents above 0, got {count!r}")
+        return MicroWorld(**{k: v for k, v in self.world.items() if k != "documents"})
+
+    def corpus(self) -> corpora.Corpus:
+        """The text of the run."""
+        if (world := self.micro_world()) is None:
+            return corpora.load(self.data.text, document_separator=self.data.separator or None)
+        generator = torch.Generator().manual_seed(self.data.seed)
+        drawn = world.sample(self._documents, generator=generator)
+        return corpora.Corpus(
+            MICRO_WORLD,
+            tuple(
+                corpora.Document(
+                    f"{number}", " ".join(each.words[:-1])
+                )  # the end is for the stream
+                for number, each in enumerate(drawn)
+            ),
+        )
+
+    def parts(self, corpus: corpora.Corpus) -> corpora.Split:
+        """The text of the run in its three parts."""
+        return corpora.split(corpus, validation=self.data.validation, test=self.data.test)
+
+    @property
+    def _documents(self) -> int:
+        return self.world.get("documents", 50_000)
 
     def gpt(self, vocabulary_size: int) -> GPTConfig:
         """The configuration of the model."""
@@ -120,6 +181,7 @@ _KNOWN = {
     "data": {f.name for f in fields(DataConfig)},
     "model": {f.name for f in fields(GPTConfig)} - {"vocabulary_size"},
     "training": {f.name for f in fields(TrainConfig)},
+    "world": {f.name for f in fields(MicroWorld)} | {"documents"},
 }
 
 
@@ -135,9 +197,14 @@ class Run:
     """
 
     model: GPT
-    tokenizer: BytePairTokenizer
+    tokenizer: Tokenizer
     tables: dict[str, Any]
     step: int | None
+
+    @property
+    def config(self) -> RunConfig | None:
+        """The settings of the run; None for a model that somebody else released."""
+        return _config_in(self.tables) if self.tables else None
 
     @property
     def end(self) -> int:
@@ -168,21 +235,21 @@ def train_run(
         raise FileExistsError(
             f"{folder} holds a run already: resume it, or choose another folder for a new one"
         )
-    corpus = load_text(config.data)
+    corpus = config.corpus()
     tables = config.tables() | {"made": _made(corpus, team.size)}
     if begun:
         _check_same(tables, folder / "run.toml")
-    parts = corpora.split(corpus, validation=config.data.validation, test=config.data.test)
+    parts = config.parts(corpus)
     team.wait()  # nobody writes before all have looked
     if team.rank == 0 and not begun:
-        tokenizer = BytePairTokenizer.train(
+        tokenizer = _TOKENIZERS[config.data.tokenizer].train(
             (document.text for document in parts.train), config.data.vocabulary_size
         )
         folder.mkdir(parents=True, exist_ok=True)
         tokenizer.save(folder / "tokenizer.json")
         write_text(folder / "run.toml", _toml(tables))
     team.wait()
-    tokenizer = BytePairTokenizer.load(folder / "tokenizer.json")
+    tokenizer = load_tokenizer(folder / "tokenizer.json")
     model = _model(config, tokenizer, device)
     sizes = {"context_length": model.config.context_length, "batch_size": config.data.batch_size}
     of_training, of_validation = (
@@ -209,28 +276,47 @@ def open_run(folder: Path | str, *, device: torch.device | str = "cpu") -> Run:
         ValueError: a file in it is damaged, or not of this model.
     """
     folder = Path(folder)
-    if (folder / "config.json").exists():
-        tokenizer = BytePairTokenizer.load_gpt2(folder)
-        return Run(pretrained.load(folder).to(device), tokenizer, {}, None)
-    if not (folder / "run.toml").exists():
+    released, begun = (folder / "config.json").exists(), (folder / "run.toml").exists()
+    if not released and not begun:
         raise FileNotFoundError(
             f"expected a run (run.toml) or a released GPT-2 (config.json) in {folder}, found "
             "neither; `train` makes a run"
         )
-    tables = read_toml(folder / "run.toml")
-    config = RunConfig.from_tables({name: tables[name] for name in _KNOWN if name in tables})
-    tokenizer = BytePairTokenizer.load(folder / "tokenizer.json")
-    model = _model(config, tokenizer, device)
+    tables = read_toml(folder / "run.toml") if begun else {}
+    if released and not begun:
+        tokenizer = BytePairTokenizer.load_gpt2(folder)
+    else:
+        tokenizer = load_tokenizer(folder / "tokenizer.json")
+    if released:
+        model, step = pretrained.load(folder).to(device), tables.get("made", {}).get("step")
+        return Run(model, tokenizer, tables, step)
+    model = _model(_config_in(tables), tokenizer, device)
     step = training.load_best(model, folder)
     return Run(model.eval(), tokenizer, tables, step)
 
 
-def load_text(data: DataConfig) -> corpora.Corpus:
-    """The text of a run."""
-    return corpora.load(data.text, document_separator=data.separator or None)
+def release(run: Run, folder: Path | str) -> None:
+    """Write what others need to use a run, and to repeat it: weights that cannot run code.
+
+    The weights are in GPT-2's released format, and as few files as can be: `config.json`,
+    `model.safetensors`, `tokenizer.json`, `run.toml`. `open_run` opens them.
+
+    Raises:
+        FileExistsError: the folder holds something. ValueError: the run was released already, or
+            its model has something that the format cannot say.
+    """
+    folder = Path(folder)
+    if "made" not in run.tables or "step" in run.tables["made"]:
+        raise ValueError("expected a run of `train`, got a released model")
+    if folder.exists() and any(folder.iterdir()):
+        raise FileExistsError(f"expected an empty folder or none, {folder} holds something")
+    pretrained.save(run.model, folder)
+    run.tokenizer.save(folder / "tokenizer.json")
+    made = run.tables["made"] | {"step": run.step}
+    write_text(folder / "run.toml", _toml(run.tables | {"made": made}))
 
 
-def stream_of(documents: Iterable[corpora.Document], tokenizer: BytePairTokenizer) -> Tensor:
+def stream_of(documents: Iterable[corpora.Document], tokenizer: Tokenizer) -> Tensor:
     """The ids of all documents, (N,), an end token before, between and after them."""
     end = tokenizer.specials[END]
     ids = [end]
@@ -259,6 +345,14 @@ def scores(
     )
 
 
+def floor_of(run: Run, documents: Sequence[corpora.Document]) -> Floor | None:
+    """What a perfect model scores on documents of the micro-world; None for any other text."""
+    world = run.config.micro_world() if run.config else None
+    if world is None:
+        return None
+    return world.floor_of([[*document.text.split(), microworld.END] for document in documents])
+
+
 def read_toml(path: Path | str) -> dict[str, Any]:
     """The tables of a TOML file.
 
@@ -271,7 +365,11 @@ def read_toml(path: Path | str) -> dict[str, Any]:
         raise ValueError(f"expected TOML in {path}, got something else: {error}") from error
 
 
-def _model(config: RunConfig, tokenizer: BytePairTokenizer, device) -> GPT:
+def _config_in(tables: Mapping[str, Mapping[str, Any]]) -> RunConfig:
+    return RunConfig.from_tables({name: tables[name] for name in _KNOWN.keys() & tables.keys()})
+
+
+def _model(config: RunConfig, tokenizer: Tokenizer, device) -> GPT:
     generator = torch.Generator().manual_seed(config.data.seed)
     return GPT(config.gpt(tokenizer.vocab_size), generator=generator).to(device)
 

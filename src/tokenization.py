@@ -28,6 +28,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import accumulate, chain
 from operator import add
+from typing import Self
 
 import regex
 
@@ -198,6 +199,8 @@ def _enumerated(names: Iterable[str], first: int) -> dict[str, int]:
 class _ListTokenizer(Tokenizer):
     """A tokenizer that knows a list of pieces and calls every other piece unknown."""
 
+    kind: str  # what its pieces are, in the plural
+
     def __init__(self, pieces: Iterable[str]):
         pieces = list(pieces)
         if len(set(pieces)) < len(pieces):
@@ -208,7 +211,7 @@ class _ListTokenizer(Tokenizer):
         self._bytes = {number: name.encode() for number, name in enumerate(names)}
 
     @classmethod
-    def train(cls, text: str | Iterable[str], vocab_size: int | None = None) -> _ListTokenizer:
+    def train(cls, text: str | Iterable[str], vocab_size: int | None = None) -> Self:
         """The tokenizer of the most frequent pieces of a text; ties in the order of code points.
 
         Args:
@@ -236,6 +239,20 @@ class _ListTokenizer(Tokenizer):
         unknown = self.specials[UNKNOWN]
         return [self._ids.get(piece, unknown) for piece in self.pieces(text)]
 
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the pieces to a JSON file, which `load` reads."""
+        files.write_pieces(path, self.kind, [*self._ids])
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """The tokenizer that `save` wrote.
+
+        Raises:
+            ValueError: the file is not such a file, or of another kind of pieces.
+        """
+        with files.naming(path):
+            return cls(files.read_pieces(path, cls.kind))
+
 
 class CharacterTokenizer(_ListTokenizer):
     """One id for each character of the training text, after one each for unknown, padding, start
@@ -246,6 +263,8 @@ class CharacterTokenizer(_ListTokenizer):
     >>> CharacterTokenizer.train("banana").encode("nab")
     [5, 4, 6]
     """
+
+    kind = "characters"
 
     @staticmethod
     def pieces(text: str) -> list[str]:
@@ -264,6 +283,8 @@ class WordTokenizer(_ListTokenizer):
     >>> words.decode(words.encode("to  be,\\nor to see"))
     'to be , or to <|unknown|>'
     """
+
+    kind = "words"
 
     @staticmethod
     def pieces(text: str) -> list[str]:
@@ -748,6 +769,20 @@ class BytePairTokenizer(Tokenizer):
             "ids": self._ids,
             "add_prefix_space": self.add_prefix_space,
         }
+
+
+def load(path: str | os.PathLike[str]) -> BytePairTokenizer | WordTokenizer | CharacterTokenizer:
+    """The tokenizer that the `save` of any of these wrote.
+
+    Raises:
+        ValueError: the file is none of these, or not whole, or not in order.
+    """
+    with files.naming(path):
+        kind = files.kind_of(path)
+        kinds = {each.kind: each for each in (WordTokenizer, CharacterTokenizer)}
+        if kind is not None and kind not in kinds:
+            raise ValueError(f"expected pieces of a kind among {sorted(kinds)}, got {kind!r}")
+    return kinds.get(kind, BytePairTokenizer).load(path)
 
 
 _MOST_SYMBOLS = 0x110000  # as many characters as there are

@@ -3,7 +3,8 @@
 Three formats of byte-level byte-pair encoding: ours, one JSON object; GPT-2's, `vocab.json` (a
 token's spelling -> its id) and `merges.txt` (two spellings a line, the first learned first); and
 `tokenizer.json` of Hugging Face's library `tokenizers`, which holds both and how a text is cut.
-The last two spell bytes in an alphabet of 256 characters that can be seen.
+The last two spell bytes in an alphabet of 256 characters that can be seen. And one format for a
+list of pieces, words or characters, in the order of their ids.
 
 A file is data: it is read as JSON or as lines, never run, and every entry is checked before
 anything is made of it. A writer fills a file beside the old one, which then takes its place at
@@ -27,6 +28,7 @@ Merges = Sequence[tuple[int, int]]  # numbers of tokens: the bytes 0 to 255, the
 _Path = str | os.PathLike[str]
 
 _FORMAT = "next-token byte-pair encoding 1"
+_LIST_FORMAT = "next-token pieces 1"
 _LARGEST_FILE = 1 << 28  # bytes; a vocabulary of a million tokens has less
 
 
@@ -74,6 +76,32 @@ def read_own(path: _Path, *, patterns: Collection[str | None]) -> dict:
         "ids": _field(content, "bytes", list) + [made for _, _, made in triples],
         "add_prefix_space": _field(content, "add_prefix_space", bool),
     }
+
+
+def write_pieces(path: _Path, kind: str, pieces: Sequence[str]) -> None:
+    """Write the pieces of a tokenizer, without its special tokens, in the order of their ids."""
+    _write_json(path, {"format": _LIST_FORMAT, "kind": kind, "pieces": list(pieces)})
+
+
+def read_pieces(path: _Path, kind: str) -> list[str]:
+    """The pieces in a file that `write_pieces` wrote, of this kind."""
+    content = _read_json(path)
+    found = content.get("format"), content.get("kind")
+    if found != (_LIST_FORMAT, kind):
+        raise ValueError(f"expected the format {_LIST_FORMAT!r} of {kind}, got {found[0]!r}")
+    pieces = _field(content, "pieces", list)
+    if not all(isinstance(piece, str) for piece in pieces):
+        raise ValueError("expected pieces that are strings")
+    return pieces
+
+
+def kind_of(path: _Path) -> str | None:
+    """What pieces a file of ours holds, "words" or "characters"; None: byte pairs."""
+    content = _read_json(path)
+    found = content.get("format")
+    if found not in (_FORMAT, _LIST_FORMAT):
+        raise ValueError(f"expected the format {_FORMAT!r} or {_LIST_FORMAT!r}, got {found!r}")
+    return None if found == _FORMAT else _field(content, "kind", str)
 
 
 # ---- GPT-2's alphabet -------------------------------------------------------------------------

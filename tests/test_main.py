@@ -76,8 +76,7 @@ def test_a_run_is_scored_on_the_part_of_its_text_that_it_never_saw(folder, capsy
     assert status == 0
     assert "the test part of" in out
     run = open_run(folder)
-    data = RunConfig.from_tables({"data": run.tables["data"]}).data
-    parts = runs.corpora.split(runs.load_text(data))
+    parts = run.config.parts(run.config.corpus())
     total = sum((scored := scores(run, list(parts.test)))[1:], scored[0])
     assert f"{total.bits_per_byte:.4f} bits per byte" in out
     assert total.n_bytes == parts.test.n_bytes
@@ -230,6 +229,68 @@ def test_a_released_model_is_used_like_a_run(tmp_path, capsys):
     assert f"{config.parameters:,} parameters" in out
 
 
+# the micro-world
+
+
+@pytest.fixture(scope="module")
+def world_run(tmp_path_factory):
+    """A run of 4 steps on the micro-world, word by word; read only."""
+    os.environ["NEXT_TOKEN_DEVICE"] = "cpu"
+    folder = tmp_path_factory.mktemp("worlds")
+    (folder / "recipe.toml").write_text(
+        '[data]\ntext = "micro-world"\ntokenizer = "words"\nseed = 3\n'
+        "[world]\ndocuments = 400\nstories = 0.5\n"
+    )
+    command = ["train", "--config", str(folder / "recipe.toml"), "--folder", str(folder / "run")]
+    assert main([*command, "--steps", "4", *SHORT]) == 0
+    return folder / "run"
+
+
+def test_a_run_on_the_micro_world_draws_its_documents_by_the_seed(world_run):
+    run = open_run(world_run)
+    drawn = run.config.micro_world().sample(400, generator=torch.Generator().manual_seed(3))
+    assert [document.text.split() for document in run.config.corpus()] == [
+        [*each.words[:-1]] for each in drawn
+    ]
+    assert run.config.micro_world().stories == 0.5
+
+
+def test_a_word_model_knows_each_word_of_its_text_by_one_token(world_run):
+    run = open_run(world_run)
+    text = run.config.corpus().documents[0].text
+    assert len(run.tokenizer.encode(text)) == len(text.split())
+    assert run.tokenizer.decode(run.tokenizer.encode(text)) == text
+
+
+def test_a_perfect_model_is_named_beside_the_score(world_run, capsys):
+    status, out, _ = said(capsys, "evaluate", world_run)
+    assert status == 0
+    run = open_run(world_run)
+    test = run.config.parts(run.config.corpus()).test
+    world = run.config.micro_world()
+    nats = -sum(world.log_prob(document.text + " <end>") for document in test)
+    tokens = sum(len(document.text.split()) + 1 for document in test)
+    assert f"a perfect model: {nats / tokens:.4f} nats" in out
+    assert f"{tokens:,} tokens" in out
+
+
+def test_a_released_run_gives_the_same_model_and_says_how_it_was_made(world_run, tmp_path, capsys):
+    assert said(capsys, "release", world_run, tmp_path / "out")[0] == 0
+    names = {path.name for path in (tmp_path / "out").iterdir()}
+    assert names == {"config.json", "model.safetensors", "tokenizer.json", "run.toml"}
+    run, released = open_run(world_run), open_run(tmp_path / "out")
+    assert released.step == run.step
+    assert released.config == run.config
+    ids = torch.tensor([run.tokenizer.encode("ann has the apple .")])
+    assert torch.equal(run.model(ids), released.model(ids))
+    status, _, err = said(capsys, "release", tmp_path / "out", tmp_path / "again")
+    assert status == 1
+    assert "got a released model" in err
+    status, _, err = said(capsys, "release", world_run, tmp_path / "out")
+    assert status == 1
+    assert "holds something" in err
+
+
 # what is refused
 
 
@@ -242,13 +303,18 @@ def test_a_stream_has_an_end_token_around_every_document():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"modle": {}}, r"tables among \['data', 'model', 'training'\], got \[modle\]"),
+        ({"modle": {}}, r"tables among \['data', 'model', 'training', 'world'\], got \[modle\]"),
         ({"model": {"layer": 3}}, r"in \[model\], got 'layer'"),
         ({"model": {"vocabulary_size": 3}}, "got 'vocabulary_size'"),
         ({"model": {"heads": 3}}, "channels=128 and heads=3"),
         ({"training": {"steps": "many"}}, "steps of type int, got 'many'"),
         ({"training": {"steps": 0}}, "steps 1 or more"),
         ({"model": {"dropout": "no"}}, "not supported"),
+        ({"data": {"tokenizer": "letters"}}, "tokenizer among .*, got 'letters'"),
+        ({"world": {"stories": 1.0}}, 'for the text "micro-world" only'),
+        ({"data": {"text": "micro-world"}, "world": {"documents": 0}}, "documents above 0, got 0"),
+        ({"data": {"text": "micro-world"}, "world": {"people": 99}}, "people from 3 to 8, got 99"),
+        ({"data": {"text": "micro-world"}, "world": {"dragons": 1}}, "got 'dragons'"),
     ],
 )
 def test_a_setting_that_cannot_be_is_refused(changes, message):

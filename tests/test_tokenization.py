@@ -830,3 +830,39 @@ def test_merges_that_make_a_token_again_are_refused():
     """`ab c` and `a bc`: byte-pair encoding learns each token once."""
     with pytest.raises(ValueError, match=r"merge 3 to make a new token, got b'abc' again"):
         BytePairTokenizer([(97, 98), (256, 99), (98, 99), (97, 258)])
+
+
+# files of pieces
+
+
+@pytest.mark.parametrize("kind", [WordTokenizer, CharacterTokenizer, BytePairTokenizer])
+def test_any_saved_tokenizer_is_loaded_as_what_it_was(kind, tmp_path):
+    one = kind.train(["to be, or not to be", "né"], 260)
+    one.save(tmp_path / "tokenizer.json")
+    other = tokenization.load(tmp_path / "tokenizer.json")
+    assert type(other) is kind
+    assert other.specials == one.specials
+    assert other.encode("not né, to be or see") == one.encode("not né, to be or see")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('{"format": "else"}', "got 'else'"),
+        ('{"format": "next-token pieces 1", "kind": "syllables", "pieces": []}', "'syllables'"),
+        ('{"format": "next-token pieces 1", "kind": ["words"], "pieces": []}', "kind"),
+        ('{"format": "next-token pieces 1", "kind": "words", "pieces": [1]}', "strings"),
+        ('{"format": "next-token pieces 1", "kind": "words", "pieces": ["a", "a"]}', "twice"),
+        ('{"format": "next-token pieces 1", "kind": "words"', "cut off"),
+    ],
+)
+def test_a_file_of_something_else_is_refused(content, message, tmp_path):
+    (tmp_path / "tokenizer.json").write_text(content)
+    with pytest.raises(ValueError, match=message):
+        tokenization.load(tmp_path / "tokenizer.json")
+
+
+def test_words_are_not_loaded_as_characters(tmp_path):
+    WordTokenizer.train("to be").save(tmp_path / "words.json")
+    with pytest.raises(ValueError, match="of characters"):
+        CharacterTokenizer.load(tmp_path / "words.json")
