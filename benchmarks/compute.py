@@ -18,10 +18,9 @@ from pathlib import Path
 import torch
 from rounds import RESULTS, machine, record
 
-from src import corpora
 from src.evaluation import Score, paired_bootstrap
 from src.ngram import NgramModel
-from src.runs import RunConfig, load_text, open_run, scores, stream_of, train_run
+from src.runs import RunConfig, open_run, scores, stream_of, train_run
 
 MODEL = {"context_length": 128, "layers": 3, "heads": 4, "channels": 128}
 # (steps, dropout, seed); dropout where the text is gone through several times
@@ -86,7 +85,7 @@ def run(steps, dropout, seed, folder):
 
 def main():
     torch.set_num_threads(1)
-    parts = corpora.split(load_text(RunConfig().data))
+    parts = RunConfig().parts()
     points, lines = [], None
     for steps, dropout, seed in RUNS:
         with tempfile.TemporaryDirectory() as folder:

@@ -89,8 +89,7 @@ def evaluate(options: argparse.Namespace) -> None:
     run = _opened(options.folder)
     own = not options.text and run.config is not None
     if own:
-        parts = run.config.parts(run.config.corpus())
-        documents, name = list(parts.test), f"the test part of {run.config.data.text}"
+        documents, name = list(run.config.parts().test), f"the test part of {run.config.data.text}"
     else:
         name = options.text or "python-docs"
         documents = list(corpora.load(name))

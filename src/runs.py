@@ -164,9 +164,9 @@ class RunConfig:
             ),
         )
 
-    def parts(self, corpus: corpora.Corpus) -> corpora.Split:
+    def parts(self) -> corpora.Split:
         """The text of the run in its three parts."""
-        return corpora.split(corpus, validation=self.data.validation, test=self.data.test)
+        return corpora.split(self.corpus(), validation=self.data.validation, test=self.data.test)
 
     @property
     def _documents(self) -> int:
@@ -235,11 +235,10 @@ def train_run(
         raise FileExistsError(
             f"{folder} holds a run already: resume it, or choose another folder for a new one"
         )
-    corpus = config.corpus()
-    tables = config.tables() | {"made": _made(corpus, team.size)}
+    parts = config.parts()
+    tables = config.tables() | {"made": _made(parts, team.size)}
     if begun:
         _check_same(tables, folder / "run.toml")
-    parts = config.parts(corpus)
     team.wait()  # nobody writes before all have looked
     if team.rank == 0 and not begun:
         tokenizer = _TOKENIZERS[config.data.tokenizer].train(
@@ -399,18 +398,19 @@ def _check_same(tables: Mapping[str, Mapping[str, Any]], path: Path) -> None:
                 )
 
 
-def _made(corpus: corpora.Corpus, processes: int) -> dict[str, Any]:
+def _made(parts: corpora.Split, processes: int) -> dict[str, Any]:
     """Where a run comes from: what else somebody needs who wants to repeat it."""
+    documents = [document for part in parts for document in part]
     digest = hashlib.sha256()
-    for document in corpus:
+    for document in documents:
         digest.update(document.text.encode() + b"\0")
     return {
         "on": str(date.today()),
         "python": platform.python_version(),
         "torch": torch.__version__,
         "processes": processes,
-        "documents": len(corpus),
-        "bytes": corpus.n_bytes,
+        "documents": len(documents),
+        "bytes": sum(document.n_bytes for document in documents),
         "sha256": digest.hexdigest(),
     }
 

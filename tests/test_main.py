@@ -76,7 +76,7 @@ def test_a_run_is_scored_on_the_part_of_its_text_that_it_never_saw(folder, capsy
     assert status == 0
     assert "the test part of" in out
     run = open_run(folder)
-    parts = run.config.parts(run.config.corpus())
+    parts = run.config.parts()
     total = sum((scored := scores(run, list(parts.test)))[1:], scored[0])
     assert f"{total.bits_per_byte:.4f} bits per byte" in out
     assert total.n_bytes == parts.test.n_bytes
@@ -266,7 +266,7 @@ def test_a_perfect_model_is_named_beside_the_score(world_run, capsys):
     status, out, _ = said(capsys, "evaluate", world_run)
     assert status == 0
     run = open_run(world_run)
-    test = run.config.parts(run.config.corpus()).test
+    test = run.config.parts().test
     world = run.config.micro_world()
     nats = -sum(world.log_prob(document.text + " <end>") for document in test)
     tokens = sum(len(document.text.split()) + 1 for document in test)
