@@ -49,6 +49,7 @@ class DataConfig:
         tokenizer: "byte-pair" or "words"; it is trained on the training part.
         vocabulary_size: of the tokenizer, at most.
         batch_size: texts in a batch, all processes together.
+        whole: whether each text in a batch begins where a document does; otherwise, anywhere.
         validation, test: the shares of the text that are not trained on.
         validation_batches: how many batches the validation loss is taken of.
         seed: of the initial weights, the order of the batches, dropout, and the documents of the
@@ -62,6 +63,7 @@ class DataConfig:
     tokenizer: str = "byte-pair"
     vocabulary_size: int = 2_048
     batch_size: int = 8
+    whole: bool = False
     validation: float = 0.1
     test: float = 0.1
     validation_batches: int = 20
@@ -250,9 +252,14 @@ def train_run(
     team.wait()
     tokenizer = load_tokenizer(folder / "tokenizer.json")
     model = _model(config, tokenizer, device)
-    sizes = {"context_length": model.config.context_length, "batch_size": config.data.batch_size}
+    options = {
+        "context_length": model.config.context_length,
+        "batch_size": config.data.batch_size,
+        "seed": config.data.seed,
+        "first": tokenizer.specials[END] if config.data.whole else None,
+    }
     of_training, of_validation = (
-        _batches(stream_of(part, tokenizer), name, **sizes, seed=config.data.seed)
+        _batches(stream_of(part, tokenizer), name, **options)
         for name, part in (("training", parts.train), ("validation", parts.validation))
     )
     torch.manual_seed(config.data.seed)  # dropout draws from the global generator

@@ -115,23 +115,43 @@ class Batches:
         batch_size: B, all processes and parts of a step together.
         context_length: T.
         seed: which sequence of batches.
+        first: the token that every piece begins with, such as an end token, so that no document
+            is seen without its beginning; None: pieces begin anywhere.
     Raises:
-        ValueError: a size is below 1, the stream is too short for one piece, or the seed negative.
+        ValueError: a size is below 1, the stream is too short for one piece, the seed negative, or
+            no piece begins with the token.
     """
 
-    def __init__(self, ids: Tensor, *, batch_size: int, context_length: int, seed: int = 0):
+    def __init__(
+        self,
+        ids: Tensor,
+        *,
+        batch_size: int,
+        context_length: int,
+        seed: int = 0,
+        first: int | None = None,
+    ):
         _check_stream(ids, batch_size, context_length)
         if seed < 0:
             raise ValueError(f"expected a seed of 0 or more, got {seed}")
         self.ids, self.batch_size, self.context_length = ids, batch_size, context_length
-        self.seed = seed
+        self.seed, self.first = seed, first
+        last = len(ids) - context_length  # no piece begins here or after
+        self._starts = np.arange(last)
+        if first is not None:
+            self._starts = (ids[:last] == first).nonzero()[:, 0].cpu().numpy()
+        if not len(self._starts):
+            raise ValueError(
+                f"expected a piece of {context_length + 1} tokens that begins with token {first}, "
+                "found none in the stream"
+            )
 
     def __getitem__(self, number: int) -> tuple[Tensor, Tensor]:
         """Batch `number`, counted from 0: (inputs, targets), each (B, T)."""
         if number < 0:
             raise IndexError(f"expected a batch number of 0 or more, got {number}: there is no end")
         draw = np.random.default_rng([self.seed, number])  # made to mix a seed and a position
-        starts = draw.integers(len(self.ids) - self.context_length, size=self.batch_size)
+        starts = self._starts[draw.integers(len(self._starts), size=self.batch_size)]
         return _pieces(self.ids, torch.from_numpy(starts), self.context_length)
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
@@ -144,6 +164,7 @@ class Batches:
             "seed": self.seed,
             "batch_size": self.batch_size,
             "context_length": self.context_length,
+            "first": self.first,
             "tokens": len(self.ids),
             "checksum": zlib.crc32(self.ids.cpu().contiguous().numpy()),
         }

@@ -466,6 +466,15 @@ def test_numbered_batches_are_pieces_of_the_stream_and_reach_all_of_it():
     assert {int(row[0]) for n in range(50) for row in data[n][0]} == {0, 1, 2}
 
 
+def test_pieces_begin_where_a_document_does_if_they_are_to():
+    stream = torch.tensor([0, 5, 6, 0, 7, 8, 9, 0, 4, 0, 3])
+    drawn = Batches(stream, batch_size=50, context_length=3, seed=1, first=0)[2]
+    assert {tuple(row) for row in drawn[0].tolist()} == {(0, 5, 6), (0, 7, 8), (0, 4, 0)}
+    assert {tuple(row) for row in drawn[1].tolist()} == {(5, 6, 0), (7, 8, 9), (4, 0, 3)}
+    with pytest.raises(ValueError, match="begins with token 3, found none"):
+        Batches(stream, batch_size=5, context_length=3, first=3)
+
+
 def test_numbered_batches_serve_fit_and_never_end(stream):
     data = Batches(stream, batch_size=B, context_length=T, seed=9)
     assert all(torch.equal(a[0], data[n][0]) for n, a in enumerate(islice(data, 4)))
