@@ -23,7 +23,7 @@ code_sums  = { echo $(READY); find $(CODE) $(SUMS); find book ! -name '*.md' $(S
 page_sums  = find $(PAGES) $(SUMS) 2>/dev/null | LC_ALL=C sort
 
 # Benchmarks compare speeds, in minutes; these are runs too long for a chapter.
-RECORDED := benchmarks/compute.py
+RECORDED := benchmarks/compute.py benchmarks/gpt1.py
 
 .DEFAULT_GOAL := help
 .PHONY: help book test lab check-site reproduce bench record clean
