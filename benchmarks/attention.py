@@ -8,13 +8,12 @@ an order drawn anew, and only ratios are kept: a busy machine slows all of them.
 """
 
 import random
-import sys
-import time
+from functools import partial
 
 import torch
-from rounds import machine, record, rows
+from plain import PlainBlock
+from rounds import finish, in_turns
 from torch import nn
-from torch.nn import functional
 
 from src.transformer import Block
 
@@ -26,26 +25,6 @@ ASKED = ("≥", 0.95)
 PEERS = ("nn.TransformerEncoderLayer", "the plain block")
 
 
-class PlainBlock(nn.Module):
-    """Pre-norm, causal, no options, no checks."""
-
-    def __init__(self, channels, heads):
-        super().__init__()
-        self.heads = heads
-        self.norm1, self.norm2 = nn.LayerNorm(channels), nn.LayerNorm(channels)
-        self.qkv, self.output = nn.Linear(channels, 3 * channels), nn.Linear(channels, channels)
-        self.expand = nn.Linear(channels, 4 * channels)
-        self.contract = nn.Linear(4 * channels, channels)
-
-    def forward(self, x):
-        batch, length, channels = x.shape
-        parts = self.qkv(self.norm1(x)).view(batch, length, 3, self.heads, channels // self.heads)
-        queries, keys, values = parts.permute(2, 0, 3, 1, 4)  # (B, H, T, D) each
-        gathered = functional.scaled_dot_product_attention(queries, keys, values, is_causal=True)
-        x = x + self.output(gathered.transpose(1, 2).reshape(x.shape))
-        return x + self.contract(functional.gelu(self.expand(self.norm2(x))))
-
-
 def contenders(length, heads, channels):
     """Three modules with the same weights, by name, and {name: function of x}."""
     ours = Block(channels, heads, generator=torch.Generator().manual_seed(0))
@@ -55,12 +34,12 @@ def contenders(length, heads, channels):
     plain = PlainBlock(channels, heads)
     # The order in which all three keep their parts, ours by name.
     parts = {
-        "attention.qkv": ("self_attn.in_proj_", "qkv."),
-        "attention.output": ("self_attn.out_proj.", "output."),
-        "attention_norm": ("norm1.", "norm1."),
-        "feed_forward.expand": ("linear1.", "expand."),
-        "feed_forward.contract": ("linear2.", "contract."),
-        "feed_forward_norm": ("norm2.", "norm2."),
+        "attention.qkv": ("self_attn.in_proj_", "c_attn."),
+        "attention.output": ("self_attn.out_proj.", "c_proj."),
+        "attention_norm": ("norm1.", "ln_1."),
+        "feed_forward.expand": ("linear1.", "c_fc."),
+        "feed_forward.contract": ("linear2.", "mlp_c_proj."),
+        "feed_forward_norm": ("norm2.", "ln_2."),
     }
     weights = ours.state_dict()
     names = {"weight": ("weight", "gain"), "bias": ("bias", "bias")}
@@ -94,15 +73,15 @@ def greatest_difference(calls, x, gradient):
 
 
 def one_round(modules, calls, x, gradient, runs):
-    """Seconds of each, in an order drawn at random; gradients are dropped between runs."""
-    taken = {}
-    for name in random.sample(list(calls), len(calls)):
-        started = time.perf_counter()
+    """Seconds of each; gradients are dropped between runs."""
+
+    def run(name):
         for _ in range(runs):
             modules[name].zero_grad(set_to_none=True)
             x.grad = None
             calls[name](x).backward(gradient)
-        taken[name] = time.perf_counter() - started
+
+    _, taken = in_turns({name: partial(run, name) for name in calls})
     return taken
 
 
@@ -129,8 +108,7 @@ def main():
         )
         if difference > 1e-4:
             missed.append(f"equal outputs and gradients: {size}")
-    lines, slow = rows(every_round, targets)
-    record(
+    finish(
         "attention",
         [
             "# A block beside torch's and a plain one",
@@ -138,16 +116,12 @@ def main():
             "Written by `make bench` (`benchmarks/attention.py`): how many times as fast "
             "`src.transformer.Block` is,",
             "forward and backward, interleaved rounds, one ratio a round.",
-            "",
-            *lines,
-            "",
-            *notes,
-            f"- torch {torch.__version__}, float32",
-            f"- {machine()}",
         ],
+        every_round,
+        targets,
+        [*notes, f"- torch {torch.__version__}, float32"],
+        missed,
     )
-    missed += slow
-    sys.exit(f"missed: {missed}" if missed else 0)
 
 
 if __name__ == "__main__":

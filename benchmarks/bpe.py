@@ -23,7 +23,7 @@ import regex
 import rustbpe
 import tiktoken
 import tokenizers
-from rounds import machine, record, rows, seconds
+from rounds import finish, seconds
 
 from src.corpora import load
 from src.tokenization import GPT2_PATTERN, BytePairTokenizer
@@ -159,9 +159,8 @@ def main():
         tokenizer.save_hugging_face(path)
         tokenizer.save(path.with_name("own.json"))
         rounds += [encoding_round(library, tokenizer, path) for _ in range(ROUNDS)]
-    lines, missed = rows(rounds, TARGETS)
     names = ("tokenizers", "rustbpe", "tiktoken", "regex")
-    record(
+    finish(
         "bpe",
         [
             "# Byte-pair encoding beside Rust",
@@ -170,17 +169,16 @@ def main():
             f"({ROUNDS_RECOUNTING} against",
             "recounting), one ratio a round. Time is ours over theirs, speed theirs over ours in "
             "time.",
-            "",
-            *lines,
-            "",
+        ],
+        rounds,
+        TARGETS,
+        [
             f"- {len(megabyte.encode()):,} bytes of the embedded English to train on, "
             f"{len(library.encode()):,} of topics and sources to encode",
             "- the ids are equal, and the merges are those of the recounting trainer",
             "- " + ", ".join(f"{name} {version(name)}" for name in names),
-            f"- {machine()}",
         ],
     )
-    sys.exit(f"missed: {missed}" if missed else 0)
 
 
 if __name__ == "__main__":

@@ -26,7 +26,8 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 
 import torch
 import transformers
-from rounds import machine, record, rows
+from plain import PlainBlock
+from rounds import finish, in_turns, seconds
 from torch import nn
 from torch.nn import functional
 
@@ -51,13 +52,7 @@ SGEMM = 512  # rows and columns of the square matrices
 
 
 # What is taken on one thread is the processor's time: waiting for it on a busy machine is no work.
-def seconds(function, *arguments, clock=time.process_time):
-    """What a function returns, and how long it took."""
-    started = clock()
-    result = function(*arguments)
-    return result, clock() - started
-
-
+CLOCK = time.process_time
 OURS, PLAIN = "ours", "a plain GPT"
 THEIRS, EXACT = "transformers", "transformers with the exact GELU"
 PEERS = (THEIRS, EXACT, PLAIN)
@@ -65,27 +60,6 @@ SHORT, COMPILED = "ours in bfloat16", "compiled by torch.compile, against transf
 
 
 # ---- the peers -------------------------------------------------------------------------------
-
-
-class PlainBlock(nn.Module):
-    """Pre-norm, causal, no options, no checks."""
-
-    def __init__(self, channels, heads):
-        super().__init__()
-        self.heads = heads
-        self.ln_1, self.ln_2 = nn.LayerNorm(channels), nn.LayerNorm(channels)
-        self.c_attn, self.c_proj = nn.Linear(channels, 3 * channels), nn.Linear(channels, channels)
-        self.c_fc, self.gelu = nn.Linear(channels, 4 * channels), nn.GELU()
-        self.mlp_c_proj = nn.Linear(4 * channels, channels)
-
-    def forward(self, x):
-        q, k, v = (
-            part.view(*part.shape[:2], self.heads, -1).transpose(1, 2)  # (B, H, T, D)
-            for part in self.c_attn(self.ln_1(x)).split(x.shape[-1], dim=2)
-        )
-        gathered = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + self.c_proj(gathered.transpose(1, 2).contiguous().view(x.shape))
-        return x + self.mlp_c_proj(self.gelu(self.c_fc(self.ln_2(x))))
 
 
 class PlainGPT(nn.Module):
@@ -201,18 +175,12 @@ def train(size, layers, heads, channels, length, texts, rounds):
         calls[COMPILED] = our_step(copy(), ids, texts, compiled=True)
     losses = {name: call(0) for name, call in calls.items()}  # to warm up, too
     flops = 3 * config.flops_per_token(length) * texts * length
-    every_round, rates = [], []
     matrix = torch.randn(SGEMM, SGEMM)
-    for number in range(1, rounds + 1):
-        taken = {}
-        for name in random.sample([*calls, "sgemm"], len(calls) + 1):
-            if name == "sgemm":
-                _, spent = seconds(lambda: [matrix @ matrix for _ in range(10)])
-                rates.append(10 * 2 * SGEMM**3 / spent)
-            else:
-                _, taken[name] = seconds(calls[name], number)
-        every_round.append(taken)
-    sgemm = statistics.median(rates)
+    multiply = {"sgemm": lambda _: [matrix @ matrix for _ in range(10)]}
+    every_round = [
+        in_turns(calls | multiply, number, clock=CLOCK)[1] for number in range(1, rounds + 1)
+    ]
+    sgemm = statistics.median(10 * 2 * SGEMM**3 / taken["sgemm"] for taken in every_round)
     label = f"training, {size}: "
     variants = {"bfloat16 against float32": (OURS, SHORT), COMPILED: (THEIRS, COMPILED)}
     ratios = [
@@ -275,11 +243,9 @@ def generate(size, config, rounds, every):
         "their drawn": lambda: peers(do_sample=True, top_k=50),
         "their greedy": lambda: peers(do_sample=False),
     }
-    found, ratios, fastest, label = {}, [], float("inf"), f"generation, {size}: "
+    ratios, fastest, label = [], float("inf"), f"generation, {size}: "
     for _ in range(rounds):
-        taken = {}
-        for name in random.sample(list(calls), len(calls)):
-            found[name], taken[name] = seconds(calls[name])
+        found, taken = in_turns(calls, clock=CLOCK)
         fastest = min(fastest, taken["drawn"])
         ratios.append(
             {
@@ -321,9 +287,7 @@ def on_gpu(config=None, texts=32, steps=30, device="cuda"):
     step = our_step(model, ids, texts, "bfloat16", compiled=True)
     for number in range(5):  # to compile, and to warm up
         step(number)
-    _, spent = seconds(
-        lambda: [step(number) for number in range(5, 5 + steps)], clock=time.perf_counter
-    )
+    _, spent = seconds(lambda: [step(number) for number in range(5, 5 + steps)])
     speed = steps * texts * length / spent
     flops = 3 * config.flops_per_token(length) * speed
     name = torch.cuda.get_device_name() if device.type == "cuda" else "CPU"
@@ -360,8 +324,7 @@ def main():
         notes += on_gpu()
     else:
         notes.append(f"- GPU: none at hand; where there is one: `{COMMAND}`")
-    lines, slow = rows(every_round, targets)
-    record(
+    finish(
         "gpt",
         [
             "# A GPT's training step and its generation, beside transformers and a plain GPT",
@@ -372,16 +335,15 @@ def main():
             "(AdamW and the rest as torch has them by default).",
             "transformers comes with GPT-2's GELU, a tanh, which costs a CPU more than the exact "
             "one that we train with.",
-            "",
-            *lines,
-            "",
+        ],
+        every_round,
+        targets,
+        [
             *notes,
             f"- torch {torch.__version__}, transformers {transformers.__version__}, float32",
-            f"- {machine()}",
         ],
+        missed,
     )
-    missed += slow
-    sys.exit(f"missed: {missed}" if missed else 0)
 
 
 if __name__ == "__main__":

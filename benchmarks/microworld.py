@@ -5,10 +5,8 @@ for. There is no peer that does the same work: the figures are tokens a second o
 each round, the three kinds of work in turns.
 """
 
-import sys
-
 import torch
-from rounds import machine, record, rows, seconds
+from rounds import finish, seconds
 
 from src.microworld import MicroWorld
 
@@ -37,22 +35,18 @@ def main():
     world, generator = MicroWorld(), torch.Generator().manual_seed(0)
     one_round(world, generator)  # the first one warms up
     rounds = [one_round(world, generator) for _ in range(ROUNDS)]
-    lines, missed = rows(rounds, TARGETS)
-    record(
+    finish(
         "microworld",
         [
             "# The micro-world: tokens a second",
             "",
             "Written by `make bench` (`benchmarks/microworld.py`): tokens a second,",
             f"{len(rounds)} rounds of {DOCUMENTS:,} documents.",
-            "",
-            *lines,
-            "",
-            f"- {len(world.vocabulary)} words, documents of at most {world.longest} tokens",
-            f"- {machine()}",
         ],
+        rounds,
+        TARGETS,
+        [f"- {len(world.vocabulary)} words, documents of at most {world.longest} tokens"],
     )
-    sys.exit(f"missed: {missed}" if missed else 0)
 
 
 if __name__ == "__main__":

@@ -5,8 +5,10 @@ them; the ratio of one round is all that is kept of it.
 """
 
 import platform
+import random
 import re
 import statistics
+import sys
 import time
 from datetime import date
 from pathlib import Path
@@ -14,11 +16,22 @@ from pathlib import Path
 RESULTS = Path(__file__).parents[1] / "results"
 
 
-def seconds(function, *arguments):
+def seconds(function, *arguments, clock=time.perf_counter):
     """What a function returns, and how long it took."""
-    started = time.perf_counter()
+    started = clock()
     result = function(*arguments)
-    return result, time.perf_counter() - started
+    return result, clock() - started
+
+
+def in_turns(functions, *arguments, clock=time.perf_counter):
+    """What each of {name: function} returns and how long it took, two dictionaries.
+
+    They take their turns in an order drawn at random.
+    """
+    results, taken = {}, {}
+    for name in random.sample(list(functions), len(functions)):
+        results[name], taken[name] = seconds(functions[name], *arguments, clock=clock)
+    return results, taken
 
 
 def processor():
@@ -60,3 +73,11 @@ def record(name, lines):
     print(text)
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / f"{name}.md").write_text(text, encoding="utf-8")
+
+
+def finish(name, introduction, rounds, targets, notes, missed=()):
+    """Record a comparison: introduction, table, notes. Exit, with 1 if anything was missed."""
+    lines, slow = rows(rounds, targets)
+    record(name, [*introduction, "", *lines, "", *notes, f"- {machine()}"])
+    missed = [*missed, *slow]
+    sys.exit(f"missed: {missed}" if missed else 0)

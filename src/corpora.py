@@ -5,8 +5,8 @@ by whole documents. A test line whose neighbours, or whose copy, were trained on
 the model, and its score says little about text that is. Sizes are always counted in UTF-8 bytes.
 
 `load("python-docs")` needs no network, `load("shakespeare")` is fetched once, checked and kept, and
-`load(path)` reads a file of the reader's own. Derived in the chapter likelihood/evaluation; what
-repeated text does to a score is measured in gpt/data_overlap (see also Lee et al. 2022).
+`load(path)` reads a file of the reader's own. Derived in the chapter `likelihood/evaluation`; on
+repeated text see Lee et al. 2022.
 """
 
 from __future__ import annotations

@@ -37,8 +37,13 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu_tanh": partial(functional.gelu, approximate="tanh"),  # as in the released GPT-1 and -2
     "relu": functional.relu,
 }
-_SIZES = {"small": (12, 12, 768), "medium": (24, 16, 1024), "large": (36, 20, 1280)}
-_SIZES["xl"] = (48, 25, 1600)  # (layers, heads, channels)
+_SIZES = {  # of GPT-2: (layers, heads, channels)
+    "small": (12, 12, 768),
+    "medium": (24, 16, 1024),
+    "large": (36, 20, 1280),
+    "xl": (48, 25, 1600),
+}
+_RELEASED = {"activation": "gelu_tanh", "initial_std": 0.02, "dropout": 0.1}  # GPT-1 and -2
 
 
 @dataclass(frozen=True)
@@ -107,8 +112,7 @@ class GPTConfig:
     @classmethod
     def gpt1(cls) -> "GPTConfig":
         """GPT of 2018: 116,534,784 parameters."""
-        released = {"activation": "gelu_tanh", "initial_std": 0.02, "dropout": 0.1}
-        return cls(40_478, 512, 12, 12, 768, norm="post", scaled_residuals=False, **released)
+        return cls(40_478, 512, 12, 12, 768, norm="post", scaled_residuals=False, **_RELEASED)
 
     @classmethod
     def gpt2(cls, size: str = "small") -> "GPTConfig":
@@ -119,8 +123,7 @@ class GPTConfig:
         """
         if size not in _SIZES:
             raise ValueError(f"expected a size among {list(_SIZES)}, got {size!r}")
-        released = {"activation": "gelu_tanh", "initial_std": 0.02, "dropout": 0.1}
-        return cls(50_257, 1_024, *_SIZES[size], **released)
+        return cls(50_257, 1_024, *_SIZES[size], **_RELEASED)
 
     @classmethod
     def gpt3(cls) -> "GPTConfig":

@@ -175,7 +175,7 @@ class MicroWorld:
     def sample(self, count: int, *, generator: torch.Generator) -> list[programs.Derivation]:
         """`count` documents, each with what was hidden and the log-probability of both.
 
-        Source of the log-probability and its meaning: `src.programs.sample`.
+        What that means, and how it differs from `log_prob`: see `src.programs.sample`.
         """
         return programs.sample(self.program, count, generator=generator)
 
@@ -651,11 +651,11 @@ class _Tables:
         ranks = {country: (i + 1) ** -world.zipf for i, country in enumerate(self.countries)}
         self.country, self.value, self.asked = Choice(ranks), {}, {}
         for j, attribute in enumerate(ATTRIBUTES):
+            values = VALUES.get(attribute, CAPITALS)
             for i, country in enumerate(self.countries):
-                values = VALUES.get(attribute)
-                self.value[country, attribute] = (
-                    CAPITALS[i] if values is None else values[(i * (2 * j + 1) + i // 8) % 8]
-                )
+                # An odd step goes through all of them, and each round begins one further on.
+                place = i if values is CAPITALS else i * (2 * j + 1) + i // len(values)
+                self.value[country, attribute] = values[place % len(values)]
             asked = {c: w for i, (c, w) in enumerate(ranks.items()) if not unasked(i, j)}
             if asked:
                 self.asked[attribute] = Choice(asked)

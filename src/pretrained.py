@@ -334,7 +334,10 @@ def _announced_checksum(url: str) -> str:
         headers = error.headers
         error.close()
         if error.code not in (301, 302, 303, 307, 308):
-            raise corpora.DownloadError(f"{url}: the server answered HTTP {error.code}") from error
+            raise corpora.DownloadError(
+                f"expected a file at {url}, the server answered HTTP {error.code}; check the "
+                "source, or try again later"
+            ) from error
     except OSError as error:
         raise corpora.DownloadError(
             f"could not reach {url} ({error}); are you online? A folder that you have already "

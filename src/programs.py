@@ -78,8 +78,6 @@ class Derivation(NamedTuple):
 
 # ---- handlers ----------------------------------------------------------------------------------
 
-_LOG = [0.0, *(math.log(n) for n in range(1, 100))]
-
 
 class _MismatchError(Exception):
     """The text goes on as this derivation cannot."""
@@ -105,7 +103,7 @@ class _Sampler:
         n = len(options)
         word = options[int(self.draw() * n)]
         self.words.append(word)
-        self.log_prob -= _LOG[n]
+        self.log_prob -= math.log(n)
         return word
 
     def pick(self, choice: Choice) -> str:
@@ -165,7 +163,7 @@ class _Reader(_Follower):
 
     def one_of(self, options: Sequence[str]) -> str:
         word = self._read(options)
-        self.log_prob -= _LOG[len(options)]
+        self.log_prob -= math.log(len(options))
         return word
 
     def pick(self, choice: Choice) -> str:
@@ -232,7 +230,7 @@ class _Enumerator(_Follower):
         self._room()
         word = options[self._next(len(options))]
         self.words.append(word)
-        self.log_prob -= _LOG[len(options)]
+        self.log_prob -= math.log(len(options))
         return word
 
     def pick(self, choice: Choice) -> str:

@@ -156,15 +156,9 @@ class RunConfig:
             return corpora.load(self.data.text, document_separator=self.data.separator or None)
         generator = torch.Generator().manual_seed(self.data.seed)
         drawn = world.sample(self._documents, generator=generator)
-        return corpora.Corpus(
-            MICRO_WORLD,
-            tuple(
-                corpora.Document(
-                    f"{number}", " ".join(each.words[:-1])
-                )  # the end is for the stream
-                for number, each in enumerate(drawn)
-            ),
-        )
+        texts = (" ".join(each.words[:-1]) for each in drawn)  # `stream_of` writes the end
+        documents = (corpora.Document(str(number), text) for number, text in enumerate(texts))
+        return corpora.Corpus(MICRO_WORLD, tuple(documents))
 
     def parts(self) -> corpora.Split:
         """The text of the run in its three parts."""

@@ -1,6 +1,12 @@
-"""What the tests of `src` share: how far two results are apart."""
+"""What the tests of `src` share: something to compute with, and how far two results are apart."""
 
 import torch
+
+
+def normal(*shape, seed=1):
+    """Standard normal numbers of 64 bits, the same for the same seed."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(*shape, dtype=torch.float64, generator=generator)
 
 
 def greatest_difference(ours, theirs):

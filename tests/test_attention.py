@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from oracles import gradients, greatest_difference
+from oracles import gradients, greatest_difference, normal
 from torch import nn, tensor
 from torch.nn import functional
 
@@ -32,11 +32,6 @@ EXACT = 1e-10  # float64
 @pytest.fixture
 def generator():
     return torch.Generator().manual_seed(0)
-
-
-def normal(*shape, seed=1):
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(*shape, dtype=torch.float64, generator=generator)
 
 
 def parts(length=T):
@@ -141,7 +136,7 @@ def test_the_fused_path_gives_the_same_output_and_gradients(length, causal, mask
         assert greatest_difference(one, other) < EXACT
 
 
-def test_attention_is_torchs(generator):
+def test_attention_is_torchs():
     queries, keys, values = parts(S)
     ours, _ = scaled_dot_product_attention(queries, keys, values, causal=True)
     theirs = functional.scaled_dot_product_attention(queries, keys, values, is_causal=True)

@@ -3,6 +3,7 @@
 import os
 import pickle
 import random
+import zipfile
 
 import numpy as np
 import pytest
@@ -72,8 +73,6 @@ def test_a_file_of_another_format_under_this_name_is_refused(path):
     path.write_text("step: 3\n")
     with pytest.raises(ValueError, match="another format under this name"):
         checkpoints.read(path)
-    import zipfile
-
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("hello.txt", "hello")
     with pytest.raises(ValueError, match="could not read it"):

@@ -38,8 +38,15 @@ def visit(context, address):
 
 @pytest.fixture
 def figure(visit):
-    visit.page.set_viewport_size({"width": 1280, "height": 900})
     return visit.page.locator("#merge-steps")
+
+
+@pytest.fixture
+def phone(browser):
+    """The window of a phone."""
+    context = browser.new_context(viewport=PHONE, has_touch=True, is_mobile=True)
+    yield context
+    context.close()
 
 
 @pytest.fixture(scope="module")
@@ -70,6 +77,17 @@ def button(figure, name):
 
 def is_disabled(control):
     return control.get_attribute("aria-disabled") == "true"
+
+
+def check_fits_a_phone(part):
+    box = part.bounding_box()
+    assert box["x"] >= 0
+    assert box["x"] + box["width"] <= PHONE["width"]
+
+
+def check_fits_a_finger(control):
+    check_fits_a_phone(control)
+    assert control.bounding_box()["height"] >= 44, "a finger needs 44 pixels"
 
 
 def test_the_figure_holds_the_merges_of_the_tokenizer(figure, tokenizer):
@@ -123,24 +141,15 @@ def test_the_keyboard_alone_steps_forth_and_back(visit, figure, tokenizer):
     assert shown(figure)[0] == end
 
 
-def test_a_finger_can_use_it_on_a_phone(browser, address, tokenizer):
-    context = browser.new_context(viewport=PHONE, has_touch=True, is_mobile=True)
-    try:
-        page = Visit(context, f"{address}/{PAGE}").page
-        figure = page.locator("#merge-steps")
-        figure.get_by_label("Your word").fill(" honorificabilitudinitatibus 終わり")
-        button(figure, "to the end").tap()
-        assert shown(figure)[0] == tokenizer.encode(" honorificabilitudinitatibus 終わり")
-        for control in (*figure.get_by_role("button").all(), figure.locator("input")):
-            box = control.bounding_box()
-            assert box["height"] >= 44, "a finger needs 44 pixels"
-            assert box["x"] >= 0
-            assert box["x"] + box["width"] <= PHONE["width"]
-        for token in figure.locator(".token").all():
-            box = token.bounding_box()
-            assert box["x"] + box["width"] <= PHONE["width"]
-    finally:
-        context.close()
+def test_a_finger_can_use_it_on_a_phone(phone, address, tokenizer):
+    figure = Visit(phone, f"{address}/{PAGE}").page.locator("#merge-steps")
+    figure.get_by_label("Your word").fill(" honorificabilitudinitatibus 終わり")
+    button(figure, "to the end").tap()
+    assert shown(figure)[0] == tokenizer.encode(" honorificabilitudinitatibus 終わり")
+    for control in (*figure.get_by_role("button").all(), figure.locator("input")):
+        check_fits_a_finger(control)
+    for token in figure.locator(".token").all():
+        check_fits_a_phone(token)
 
 
 # ---- the four knobs of sampling ---------------------------------------------------------------
@@ -153,7 +162,6 @@ def knobs_visit(context, address):
 
 @pytest.fixture
 def knobs(knobs_visit):
-    knobs_visit.page.set_viewport_size({"width": 1280, "height": 900})
     figure = knobs_visit.page.locator("#knobs")
     button(figure, "as the model says").click()
     return figure
@@ -220,21 +228,14 @@ def test_the_keyboard_turns_a_knob_and_sets_it_back(knobs):
     assert slider.get_attribute("aria-valuetext") == "1"
 
 
-def test_the_knobs_fit_a_phone(browser, address):
-    context = browser.new_context(viewport=PHONE, has_touch=True, is_mobile=True)
-    try:
-        figure = Visit(context, f"{address}/{KNOBS}").page.locator("#knobs")
-        controls = figure.locator("button, select, input").all()
-        assert len(controls) == 7
-        for control in controls:
-            box = control.bounding_box()
-            assert box["height"] >= 44, "a finger needs 44 pixels"
-            assert box["x"] >= 0
-            assert box["x"] + box["width"] <= PHONE["width"]
-        button(figure, "draw ten").tap()
-        assert figure.locator(".drawn").text_content().startswith("Ten draws: ")
-    finally:
-        context.close()
+def test_the_knobs_fit_a_phone(phone, address):
+    figure = Visit(phone, f"{address}/{KNOBS}").page.locator("#knobs")
+    controls = figure.locator("button, select, input").all()
+    assert len(controls) == 7
+    for control in controls:
+        check_fits_a_finger(control)
+    button(figure, "draw ten").tap()
+    assert figure.locator(".drawn").text_content().startswith("Ten draws: ")
 
 
 # ---- ink and ground ---------------------------------------------------------------------------

@@ -118,6 +118,14 @@ def test_a_hidden_choice_may_stand_anywhere_at_its_price():
     assert len(derivations(coins, ("toss",))) == 8
 
 
+def test_one_of_any_number_of_words_costs_the_logarithm_of_the_number():
+    def lottery(g):
+        g.one_of([str(number) for number in range(1_000)])
+
+    (drawn,) = sample(lottery, 1, generator=torch.Generator())
+    assert drawn.log_prob == log_prob(lottery, ("999",)) == -math.log(1_000)
+
+
 def test_samples_are_as_frequent_as_they_are_probable_and_know_their_probability():
     count = 20_000
     drawn = sample(crowd, count, generator=torch.Generator().manual_seed(3))

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from oracles import gradients, greatest_difference
+from oracles import gradients, greatest_difference, normal
 from torch import nn, tensor
 from torch.nn import functional
 
@@ -24,11 +24,6 @@ EXACT = 1e-10  # float64
 @pytest.fixture
 def generator():
     return torch.Generator().manual_seed(0)
-
-
-def normal(*shape, seed=1):
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(*shape, dtype=torch.float64, generator=generator)
 
 
 def randomised(module, seed=20):
