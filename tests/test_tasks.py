@@ -1,0 +1,583 @@
+"""`src.tasks` against the language it draws from, a possible-worlds reader, and bad files."""
+
+import json
+import math
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+import torch
+from test_microworld import check_story
+
+from src import tasks
+from src.microworld import BLAME, OBJECTS, PEOPLE, PLACES, PRAISE, MicroWorld
+from src.tasks import Example, Task
+
+WORLD = MicroWorld(stories=0.5, reviews=0.3, facts=0.15, translations=0.05, claims=0.3)
+SMALL = MicroWorld(people=4, places=5, objects=4, countries=5, adjectives=3, longest=52)
+BUILDERS = {
+    name: getattr(tasks, name)
+    for name in (
+        *("sentiment", "acceptability", "entailment", "paraphrases", "same_polarity"),
+        *("endings", "answers"),
+    )
+}
+SIZES = {"train": 103, "validation": 32, "test": 61}  # remainders 1 and 2 by 3
+ONE = tuple(Example((text,), i % 2) for i, text in enumerate(["a a", "a b", "a c", "a d", "a e"]))
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+@pytest.fixture(scope="module")
+def built():
+    return {name: build(WORLD, **SIZES, generator=generator()) for name, build in BUILDERS.items()}
+
+
+def examples(task):
+    return (*task.train, *task.validation, *task.test)
+
+
+def sequences(task):
+    """The words that a model reads at once, for each example."""
+    for example in examples(task):
+        first, *others = example.texts
+        choices = others if task.family == "choice" else [" ".join(others)]
+        yield from (f"{first} {choice}".split() for choice in choices)
+
+
+def possible(text):
+    return WORLD.log_prob(text) > -math.inf
+
+
+# what all tasks of the micro-world have in common
+
+
+@pytest.mark.parametrize("name", BUILDERS)
+@pytest.mark.parametrize("part", SIZES)
+def test_labels_are_balanced_in_each_part(built, name, part):
+    counts = built[name].counts(part).values()
+    assert sum(counts) == SIZES[part]
+    assert max(counts) - min(counts) <= 1
+
+
+@pytest.mark.parametrize("name", BUILDERS)
+def test_no_example_is_there_twice_in_whatever_order(built, name):
+    task = built[name]
+    kinds = {frozenset(Counter(e.texts).items()) for e in examples(task)}
+    if task.family == "entailment":
+        kinds = {e.texts for e in examples(task)}
+    assert len(kinds) == sum(SIZES.values())
+
+
+@pytest.mark.parametrize("name", BUILDERS)
+def test_texts_are_of_the_language_and_leave_room_for_six_more_tokens(built, name):
+    lengths = [len(words) for words in sequences(built[name]) if WORLD.encode(words).numel()]
+    assert max(lengths) <= 58
+
+
+@pytest.mark.parametrize("name", BUILDERS)
+def test_the_same_seed_makes_the_same_task_and_another_seed_another(built, name):
+    again, other = (BUILDERS[name](WORLD, **SIZES, generator=generator(s)) for s in (0, 1))
+    assert again == built[name]
+    assert other.train != again.train
+
+
+@pytest.mark.parametrize("name", BUILDERS)
+def test_a_small_world_will_do(name):
+    task = BUILDERS[name](SMALL, train=11, validation=3, test=5, generator=generator())
+    assert all(SMALL.encode(text).numel() for e in examples(task) for text in e.texts)
+
+
+@pytest.mark.parametrize("name", BUILDERS)
+def test_parts_to_report_on_may_be_empty(name):
+    task = BUILDERS[name](SMALL, train=3, validation=0, test=0, generator=generator())
+    assert (task.ceiling, task.ceiling_error) == (None, None)
+
+
+def test_a_world_with_too_few_different_examples_is_named():
+    world = MicroWorld(people=2, objects=2, places=2, cast=1, things=1)
+    with pytest.raises(ValueError, match=r"expected \[5000, 5000\] different .*ask for fewer"):
+        tasks.paraphrases(world, train=10_000, validation=0, test=0, generator=generator())
+
+
+@pytest.mark.parametrize("sizes", [(1, 0, 0), (5, -1, 0), (5, 0, -1)])
+def test_sizes_out_of_range_are_refused(sizes):
+    with pytest.raises(ValueError, match="expected 2 or more training examples"):
+        tasks.sentiment(WORLD, **dict(zip(SIZES, sizes, strict=True)), generator=generator())
+
+
+# classification
+
+
+def test_the_ceiling_of_one_adjective_is_one_minus_the_noise():
+    world = replace(
+        SMALL, polarity_noise=0.2, stop=1.0, claims=0.0
+    )  # one sentence: this film was great .
+    task = tasks.sentiment(world, train=2, validation=0, test=12, generator=generator())
+    assert task.ceiling == pytest.approx(0.8)
+    assert task.ceiling_error == pytest.approx(0, abs=1e-12)
+
+
+def test_two_reviews_with_one_adjective_each_are_of_one_mind_as_bayes_says():
+    world = replace(SMALL, polarity_noise=0.2, stop=1.0, claims=0.0)
+    task = tasks.same_polarity(world, train=2, validation=0, test=12, generator=generator())
+    assert task.ceiling == pytest.approx(0.8 * 0.8 + 0.2 * 0.2)
+
+
+@pytest.mark.parametrize("build", [tasks.sentiment, tasks.same_polarity])
+def test_a_perfect_reader_is_right_as_often_as_the_ceiling_says(build):
+    """It counts adjectives: each of the mood is as much more likely as each of the other is less.
+
+    4,000 texts: the standard deviation of the share of right answers is below 0.008.
+    """
+    world = replace(WORLD, polarity_noise=0.25, adjectives=12)
+    task = build(world, train=2, validation=0, test=4_000, generator=generator())
+    right = 0.0
+    for example in task.test:
+        balance = [sum((w in PRAISE) - (w in BLAME) for w in text.split())
+                   for text in example.texts]  # fmt: skip
+        decided = math.prod(balance)
+        right += 0.5 if decided == 0 else (decided > 0) == example.label
+    assert right / 4_000 == pytest.approx(task.ceiling, abs=4 * 0.008)
+    assert 0.6 < task.ceiling < 0.95
+    assert 0 < task.ceiling_error < 0.008
+
+
+def test_acceptable_is_what_the_language_can_say(built):
+    for example in examples(built["acceptability"]):
+        assert possible(example.texts[0]) == bool(example.label)
+
+
+def test_the_unacceptable_are_as_long_as_the_acceptable():
+    """The means of 300 lengths with a standard deviation of about 12 words."""
+    task = tasks.acceptability(WORLD, train=600, validation=0, test=0, generator=generator())
+    lengths = [[len(e.texts[0].split()) for e in task.train if e.label == k] for k in (0, 1)]
+    mean = [sum(each) / len(each) for each in lengths]
+    assert abs(mean[0] - mean[1]) < 4 * math.sqrt(2 * 12**2 / 300)
+
+
+# entailment
+
+
+def test_the_verdict_is_the_only_one_that_the_language_can_give(built):
+    task = built["entailment"]
+    for example in examples(task):
+        premise, claim = example.texts
+        can = [v for v in task.labels if possible(f"{premise} they say {claim} : {v}")]
+        assert can == [task.labels[example.label]]
+
+
+def test_the_verdict_is_that_of_all_possible_worlds(built):
+    task = built["entailment"]
+    for example in task.test:
+        premise, claim = example.texts
+        said = f"{premise} they say {claim} : {task.labels[example.label]} ."
+        assert [*check_story(said.split())] == [task.labels[example.label]]
+
+
+def test_a_story_makes_no_claims_and_a_claim_names_only_what_its_story_names(built):
+    names = {*PEOPLE, *PLACES, *OBJECTS}
+    for example in examples(built["entailment"]):
+        premise, claim = (set(text.split()) for text in example.texts)
+        assert not premise & {"say", "?", "<end>"}
+        assert claim & names <= premise
+        assert len(claim & names) == 2
+
+
+@pytest.mark.parametrize("has", [0.0, 0.3, 1.0])
+def test_claims_of_having_are_as_frequent_as_asked_for_among_true_and_false(has):
+    sizes = {"train": 450, "validation": 0, "test": 0}
+    task = tasks.entailment(WORLD, **sizes, generator=generator(), has=has)
+    share = Counter(task.labels[e.label] for e in task.train if " has " in e.texts[1])
+    assert share["unclear"] == 0
+    for name in ("true", "false"):
+        assert abs(share[name] - 150 * has) <= 4 * math.sqrt(150 * has * (1 - has))
+
+
+def test_a_story_does_not_tell_the_label_by_its_length():
+    task = tasks.entailment(WORLD, train=900, validation=0, test=0, generator=generator())
+    lengths = [[len(e.texts[0].split()) for e in task.train if e.label == k] for k in range(3)]
+    means = [sum(each) / len(each) for each in lengths]
+    spread = torch.tensor([n for each in lengths for n in each], dtype=torch.float64).std()
+    assert max(means) - min(means) < 5 * spread * math.sqrt(2 / 300)
+
+
+def test_stories_of_which_no_place_is_told_are_passed_over():
+    world = replace(WORLD, cast=2, things=2)
+    task = tasks.entailment(world, train=30, validation=0, test=0, generator=generator())
+    assert all(set(e.texts[0].split()) & {*PLACES} for e in task.train)
+
+
+def test_every_story_leaves_room_for_one_more_sentence():
+    stories, judge = tasks._stories(WORLD)
+    drawn = [each.words[:-1] for each in stories.sample(500, generator=generator())]
+    assert max(map(len, drawn)) > 40
+    assert all(judge.log_prob((*words, "they", "say")) > -math.inf for words in drawn)
+
+
+def test_a_share_of_having_out_of_range_is_refused():
+    with pytest.raises(ValueError, match=r"expected has from 0 to 1, got 1\.5"):
+        tasks.entailment(WORLD, **SIZES, generator=generator(), has=1.5)
+
+
+# similarity
+
+
+GIVES = {"gave": ("to", 1), "handed": ("to", 1), "got": ("from", -1), "received": ("from", -1)}
+
+
+def transfer(text):
+    """(giver, thing, receiver) of the one sentence that tells of a gift, and the other sentence."""
+    (gift,) = (s.split() for s in text.split(" .") if set(s.split()) & GIVES.keys())
+    _, subject, verb, _, what, word, other = gift
+    assert word == GIVES[verb][0]
+    roles = (subject, what, other)[:: GIVES[verb][1]]
+    return roles, [s.split() for s in text.split(" .") if s and s.split() != gift]
+
+
+def test_paraphrases_tell_the_same_facts_and_the_others_exchange_two_people(built):
+    for example in examples(built["paraphrases"]):
+        (first, more), (second, again) = map(transfer, example.texts)
+        assert second == (first if example.label else first[::-1])
+        assert [s[:2] + s[3:] for s in more] == [s[:2] + s[3:] for s in again]
+
+
+def test_words_counted_have_the_same_distribution_under_both_labels():
+    """Exchanging giver and receiver in one text turns each pair into one of the other label.
+
+    What is left to compare is the pair of verbs: uniform over the 12 of two different ones.
+    """
+    task = tasks.paraphrases(WORLD, train=4_800, validation=0, test=0, generator=generator())
+    for label in (0, 1):
+        pairs = Counter()
+        for example in task.train:
+            if example.label == label:
+                bags = [Counter(text.split()) for text in example.texts]
+                (off, on) = (bags[0] - bags[1], bags[1] - bags[0])
+                assert not (off + on).keys() & {*PEOPLE, *PLACES, *OBJECTS}
+                pairs[tuple(next(w for w in each if w in GIVES) for each in (off, on))] += 1
+        assert len(pairs) == 12
+        assert all(abs(n - 200) < 5 * math.sqrt(200) for n in pairs.values())
+
+
+def test_each_text_of_a_pair_can_be_said_in_a_story():
+    """With the giver first given the thing, and everybody where they have to be."""
+    for example in tasks.paraphrases(
+        WORLD, train=50, validation=0, test=0, generator=generator()
+    ).train:
+        for text in example.texts:
+            (giver, what, receiver), more = transfer(text)
+            if more and ({"dropped", "left", "took", "grabbed"} & set(more[0])):
+                continue  # these need a thing that lies or is held
+            third = next(
+                p for p in PEOPLE if p not in {giver, receiver, *(more[0] if more else ())}
+            )
+            who = more[0][1] if more and more[0][1] not in (giver, receiver) else third
+            other = next(thing for thing in OBJECTS if thing != what)
+            start = f"{giver} has the {what} . {receiver} has the {other} . {who} is in the hall ."
+            moves = not (more and more[0][-1] == "hall")  # nobody goes where they are
+            assert not moves or possible(f"{start} {text}")
+
+
+# choice
+
+
+def test_one_ending_can_be_said_and_it_is_the_right_one(built):
+    for example in examples(built["endings"]):
+        context, *choices = example.texts
+        assert [possible(f"{context} {c}") for c in choices] == [
+            k == example.label for k in range(3)
+        ]
+        assert [*check_story(f"{context} {choices[example.label]}".split())] == []
+        for wrong in {0, 1, 2} - {example.label}:
+            with pytest.raises(AssertionError):
+                [*check_story(f"{context} {choices[wrong]}".split())]
+
+
+def test_endings_differ_in_one_word_that_the_story_has(built):
+    for example in examples(built["endings"]):
+        context, *choices = (text.split() for text in example.texts)
+        assert len({(*c[:-2], c[-1]) for c in choices}) == 1
+        assert len({c[-2] for c in choices} & set(context)) == 3
+
+
+def test_the_right_answer_is_the_only_one_that_the_language_gives(built):
+    for example in examples(built["answers"]):
+        context, *choices = example.texts
+        can = [possible(f"{context} {choice}") for choice in choices]
+        assert can == [k == example.label for k in range(3)]
+
+
+def test_who_sees_only_the_choices_cannot_tell_the_answer():
+    """Of each word, the share of times that it is right where it is offered: 1/3."""
+    task = tasks.answers(WORLD, train=3_000, validation=0, test=0, generator=generator())
+    offered, right = Counter(), Counter()
+    for example in task.train:
+        offered.update(example.texts[1:])
+        right[example.texts[1 + example.label]] += 1
+    assert len(offered) > 40
+    for word, n in offered.items():
+        assert abs(right[word] - n / 3) < 4.5 * math.sqrt(n * 2 / 9)
+
+
+# tasks
+
+
+def test_chance_is_the_best_constant_answer():
+    tests = tuple(Example((f"t {i}",), int(i < 2)) for i in range(7))
+    assert Task("t", "classification", ("a", "b"), ONE, test=tests).chance == 5 / 7
+    with pytest.raises(ValueError, match="expected a test part"):
+        _ = Task("t", "classification", ("a", "b"), ONE).chance
+
+
+@pytest.mark.parametrize("count", [3, 4, 10, 44])
+def test_a_draw_of_labels_is_balanced_and_from_the_training_part(built, count):
+    task = built["entailment"]
+    drawn = task.with_labels(count, generator=generator())
+    counts = drawn.counts("train").values()
+    assert sum(counts) == len(set(drawn.train)) == count
+    assert max(counts) - min(counts) <= 1
+    assert set(drawn.train) <= set(task.train)
+    assert (drawn.test, drawn.ceiling) == (task.test, task.ceiling)
+
+
+def test_more_labels_contain_the_fewer_and_other_seeds_draw_others(built):
+    task = built["sentiment"]
+    few, many = (task.with_labels(n, generator=generator()).train for n in (10, 27))
+    assert many[:10] == few
+    assert set(task.with_labels(10, generator=generator(1)).train) != set(few)
+
+
+def test_a_rare_label_is_taken_as_far_as_it_goes():
+    train = tuple(Example((f"t {i}",), int(i < 2)) for i in range(9))
+    drawn = Task("t", "classification", ("a", "b"), train).with_labels(7, generator=generator())
+    assert drawn.counts("train") == {"a": 5, "b": 2}
+
+
+@pytest.mark.parametrize("count", [0, 1, 6])
+def test_more_labels_than_there_are_or_fewer_than_one_each_are_refused(count):
+    task = Task("t", "classification", ("a", "b"), ONE)
+    with pytest.raises(ValueError, match=rf"expected from 2 .* to 5 .*, got {count}"):
+        task.with_labels(count, generator=generator())
+
+
+@pytest.mark.parametrize(
+    ("family", "labels", "bad", "message"),
+    [
+        ("regression", "ab", ("x",), "expected a family among"),
+        ("classification", "a", ("x",), "two or more different labels"),
+        ("classification", "aa", ("x",), "two or more different labels"),
+        ("classification", "ab", ("x", "y"), r"train\[5\]: expected a tuple of 1 texts"),
+        ("classification", "ab", "x", r"train\[5\]: expected a tuple of 1 texts"),
+        ("classification", "ab", (" ",), r"train\[5\]: expected texts that are not empty"),
+        ("classification", "ab", (7,), r"train\[5\]: expected texts that are not empty"),
+        ("classification", "ab", ("\ud800",), "half of one"),
+    ],
+)
+def test_what_does_not_fit_is_refused(family, labels, bad, message):
+    with pytest.raises(ValueError, match=message):
+        Task("t", family, tuple(labels), (*ONE, Example(bad, 1)))
+
+
+@pytest.mark.parametrize("label", [-1, 2, "a", True, 0.0])
+def test_a_label_that_is_no_place_is_refused(label):
+    with pytest.raises(ValueError, match=r"train\[5\]: expected a label from 0 to 1"):
+        Task("t", "classification", ("a", "b"), (*ONE, Example(("x",), label)))
+
+
+def test_training_examples_of_one_label_are_refused():
+    with pytest.raises(ValueError, match=r"of two labels or more, got \{'a': 0, 'b': 1\}"):
+        Task("t", "classification", ("a", "b"), (Example(("x",), 1),))
+
+
+@pytest.mark.parametrize(
+    ("family", "texts", "copy", "refused"),
+    [
+        ("entailment", ("x", "y"), ("x", "y"), True),
+        ("entailment", ("x", "y"), ("y", "x"), False),
+        ("similarity", ("x", "y"), ("y", "x"), True),
+        ("choice", ("x", "y", "z"), ("x", "z", "y"), True),
+        ("choice", ("x", "y", "z"), ("y", "x", "z"), False),
+    ],
+)
+def test_an_example_in_two_parts_is_refused(family, texts, copy, refused):
+    def task():
+        train = (Example(texts, 0), Example((*texts[:-1], "w"), 1))
+        return Task("t", family, ("a", "b"), train, test=(Example(copy, 1),))
+
+    if refused:
+        with pytest.raises(ValueError, match="in train and in test: remove copies"):
+            task()
+    else:
+        assert task().chance == 1
+
+
+def test_choices_that_are_alike_are_refused():
+    with pytest.raises(ValueError, match="expected choices that differ"):
+        Task("t", "choice", ("first", "second"), (Example(("x", "y", "y"), 1),))
+
+
+# a reader's own
+
+
+def written(tmp_path, *records):
+    path = tmp_path / "mine.jsonl"
+    lines = [r if isinstance(r, str) else json.dumps(r, ensure_ascii=False) for r in records]
+    path.write_text("\n".join(lines), encoding="utf-8")
+    return path
+
+
+def texts_of(n):
+    return [{"text": f"text {i}", "label": "no" if i % 3 else "yes"} for i in range(n)]
+
+
+@pytest.mark.parametrize("name", BUILDERS)
+def test_what_is_saved_is_loaded(built, name, tmp_path):
+    tasks.save(built[name], tmp_path / "task.jsonl")
+    expected = replace(built[name], name="task", ceiling=None, ceiling_error=None)
+    assert tasks.load(tmp_path / "task.jsonl") == expected
+
+
+@pytest.mark.parametrize(
+    ("record", "family", "texts"),
+    [
+        ({"text": "あ"}, "classification", ("あ",)),
+        ({"premise": "p", "hypothesis": "h"}, "entailment", ("p", "h")),
+        ({"first": "a", "second": "b"}, "similarity", ("a", "b")),
+        ({"context": "c", "choices": ["d", "e"]}, "choice", ("c", "d", "e")),
+    ],
+)
+def test_the_keys_decide_the_family(tmp_path, record, family, texts):
+    key = next(iter(record))
+    other = record | {key: "other", "label": 1}
+    task = tasks.load(written(tmp_path, record | {"label": 0}, other), validation=0, test=0)
+    assert (task.name, task.family) == ("mine", family)
+    assert task.train == (Example(texts, 0), Example(("other", *texts[1:]), 1))
+
+
+def test_a_split_has_the_shares_asked_for_and_another_seed_gives_another(tmp_path):
+    path = written(tmp_path, *texts_of(97))
+    task = tasks.load(path, validation=0.1, test=0.2)
+    assert (len(task.test), len(task.validation), len(task.train)) == (20, 10, 67)
+    assert tasks.load(path, validation=0.1, test=0.2) == task
+    assert tasks.load(path, validation=0.1, test=0.2, seed=1).test != task.test
+
+
+def test_a_split_does_not_depend_on_the_order_of_the_lines(tmp_path):
+    parts = [tasks.load(written(tmp_path, *r)) for r in (texts_of(40), texts_of(40)[::-1])]
+    assert set(parts[0].test) == set(parts[1].test)
+
+
+def test_examples_with_one_premise_are_in_one_part(tmp_path):
+    records = [
+        {"premise": f"p {i // 3}", "hypothesis": f"h {i}", "label": i % 2} for i in range(60)
+    ]
+    task = tasks.load(written(tmp_path, *records), test=0.3)
+    premises = [{e.texts[0] for e in getattr(task, part)} for part in tasks.PARTS]
+    assert sum(map(len, premises)) == 20
+    assert min(map(len, premises)) > 0
+
+
+def test_copies_count_once_and_blank_lines_and_a_byte_order_mark_do_not_count(tmp_path):
+    records = ["\ufeff" + json.dumps(texts_of(1)[0]), "", *texts_of(5), "  "]
+    task = tasks.load(written(tmp_path, *records), validation=0, test=0)
+    assert [e.texts[0] for e in task.train] == [f"text {i}" for i in range(5)]
+
+
+def test_copies_of_a_choice_in_another_order_count_once(tmp_path):
+    a = {"context": "c", "choices": ["d", "e"], "label": 0}
+    b = {"context": "c", "choices": ["e", "d"], "label": 1}
+    c = {"context": "x", "choices": ["e", "d"], "label": 1}
+    assert len(tasks.load(written(tmp_path, a, b, c), validation=0, test=0).train) == 2
+
+
+def test_numbers_as_labels_are_in_the_order_of_numbers(tmp_path):
+    records = [{"text": f"t {i}", "label": i} for i in (10, 2, 9)]
+    assert tasks.load(written(tmp_path, *records), test=0).labels == ("2", "9", "10")
+
+
+def test_the_file_may_say_the_split(tmp_path):
+    records = [r | {"split": ("train", "test")[i > 3]} for i, r in enumerate(texts_of(6))]
+    task = tasks.load(written(tmp_path, *records))
+    assert [e.texts[0] for e in task.test] == ["text 4", "text 5"]
+    assert len(task.train) == 4
+
+
+GOOD = {"text": "fine", "label": "yes"}
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        ("{", "expected one JSON object, got '{'"),
+        ("[" * 100_000, "expected one JSON object"),
+        ("7", r"expected the keys .*, got int"),
+        ("null", r"expected the keys .*, got NoneType"),
+        ({"text": "x"}, r"expected the keys text, label; .* got \['text'\]"),
+        ({"label": "yes"}, "expected the keys"),
+        ({"text": "x", "label": "yes", "splt": "test"}, "expected the keys"),
+        ({"text": "x", "premise": "x", "label": "yes"}, "expected the keys"),
+        ({"text": "", "label": "yes"}, "expected texts that are not empty"),
+        ({"text": 7, "label": "yes"}, "expected texts that are not empty"),
+        ('{"text": "\\ud800", "label": "yes"}', "half of one"),
+        ({"text": "x", "label": True}, "expected as label a name or a number"),
+        ({"text": "x", "label": None}, "expected as label a name or a number"),
+        ({"text": "x", "label": ""}, "expected as label a name or a number"),
+        ({"text": "x", "label": "yes", "split": "dev"}, "expected a split among"),
+        ({"text": "x", "label": "yes", "split": ["test"]}, "expected a split among"),
+        ({"text": "x", "label": "yes", "split": "test"}, "on every line or on none"),
+        ({"text": "fine", "label": "no"}, r"same texts in line 1, .*remove one"),
+        ({"first": "x", "second": "y", "label": "no"}, "as in line 1"),
+        ({"context": "c", "choices": ["d"], "label": 0}, "list of two choices or more"),
+        ({"context": "c", "choices": "de", "label": 0}, "list of two choices or more"),
+        ({"context": "c", "choices": ["d", "e"], "label": "0"}, "the place of a choice"),
+    ],
+)
+def test_a_bad_line_is_named(tmp_path, bad, message):
+    with pytest.raises(ValueError, match=rf"mine\.jsonl:3: .*{message}"):
+        tasks.load(written(tmp_path, GOOD, "", bad))
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        ({"context": "d", "choices": ["d", "e"], "label": 2}, "label from 0 to 1"),
+        ({"context": "d", "choices": ["d", "e"], "label": -1}, "label from 0 to 1"),
+        ({"context": "d", "choices": ["e", "e"], "label": 1}, "choices that differ"),
+        ({"context": "d", "choices": ["e", "f", "g"], "label": 1}, "3 texts as in line 1"),
+        ({"context": "c", "choices": ["e", "d"], "label": 0}, "same texts in line 1"),
+    ],
+)
+def test_a_bad_line_of_choices_is_named(tmp_path, bad, message):
+    good = {"context": "c", "choices": ["d", "e"], "label": 0}
+    with pytest.raises(ValueError, match=rf"mine\.jsonl:2: .*{message}"):
+        tasks.load(written(tmp_path, good, bad))
+
+
+def test_copies_in_two_parts_are_named(tmp_path):
+    with pytest.raises(ValueError, match=r"mine\.jsonl:2: expected the label and split"):
+        tasks.load(written(tmp_path, GOOD | {"split": "train"}, GOOD | {"split": "test"}))
+
+
+def test_bytes_that_are_no_utf_8_are_named(tmp_path):
+    path = tmp_path / "mine.jsonl"
+    path.write_bytes(json.dumps(GOOD).encode() + b'\n{"text": "caf\xe9", "label": "no"}')
+    with pytest.raises(ValueError, match=r"mine\.jsonl:2: expected UTF-8, got byte 0xe9"):
+        tasks.load(path)
+
+
+@pytest.mark.parametrize(
+    ("records", "message"),
+    [([], "no line with one"), ([GOOD], "two or more different labels")],
+)
+def test_a_file_that_makes_no_task_is_named(tmp_path, records, message):
+    with pytest.raises(ValueError, match=rf"mine\.jsonl: .*{message}"):
+        tasks.load(written(tmp_path, *records), test=0)
+
+
+@pytest.mark.parametrize("shares", [(-0.1, 0), (0, 1), (0.5, 0.5), (math.nan, 0)])
+def test_shares_out_of_range_are_refused(tmp_path, shares):
+    with pytest.raises(ValueError, match="expected shares from 0 to 1"):
+        tasks.load(written(tmp_path, GOOD), validation=shares[0], test=shares[1])
