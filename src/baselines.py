@@ -240,14 +240,22 @@ class _Recurrent(nn.Module):
 
     def forward(self, ids: Tensor) -> Tensor:
         """The logits of the token after each token, (B, T, V), from ids, (B, T)."""
+        return self.unembed(self.states(ids))
+
+    def states(self, ids: Tensor) -> Tensor:
+        """The hidden states of the last layer, (B, T, H), from ids, (B, T)."""
         check_batch(ids, self.vocabulary_size)
         embedded = self.dropout(self.embedding(ids))  # (B, T, C)
-        return self.output(self.dropout(_each_text_apart(self.states, embedded, ids, self.end)))
+        return _each_text_apart(self.states_from, embedded, ids, self.end)
 
-    def states(self, embedded: Tensor) -> Tensor:
+    def unembed(self, states: Tensor) -> Tensor:
+        """Logits, (..., V), from states, (..., H)."""
+        return self.output(self.dropout(states))
+
+    def states_from(self, embedded: Tensor) -> Tensor:
         """The hidden states of the last layer, (B, T, H), from embeddings, (B, T, C), of one text.
 
-        They begin at zero at position 0, and only there: `end` is for `forward` to see to.
+        They begin at zero at position 0, and only there: `end` is for `states` to see to.
         """
         return self.recurrence(embedded)[0]
 
@@ -406,11 +414,18 @@ class CausalConvolution(nn.Module):
 
     def forward(self, ids: Tensor) -> Tensor:
         """The logits of the token after each token, (B, T, V), from ids, (B, T)."""
+        return self.unembed(self.states(ids))
+
+    def states(self, ids: Tensor) -> Tensor:
+        """The states of the last layer, (B, T, C), from ids, (B, T)."""
         check_batch(ids, self.vocabulary_size)
-        states = _each_text_apart(self.states, self.embedding(ids), ids, self.end)
+        return _each_text_apart(self.states_from, self.embedding(ids), ids, self.end)
+
+    def unembed(self, states: Tensor) -> Tensor:
+        """Logits, (..., V), from states, (..., C)."""
         return self.output(states)
 
-    def states(self, embedded: Tensor) -> Tensor:
+    def states_from(self, embedded: Tensor) -> Tensor:
         """The states of the last layer, (B, T, C), from embeddings, (B, T, C), of one text."""
         x = embedded.transpose(-1, -2)  # (B, C, T), as torch's convolutions want it
         for convolution in self.convolutions:
@@ -432,7 +447,7 @@ def input_gradients(states: Callable[[Tensor], Tensor], inputs: Tensor) -> Tenso
     tensor([[2., 2., 2.]])
 
     Args:
-        states: from (B, T, C) to (B, T, H), each text by itself: `model.states`, or any layer.
+        states: from (B, T, C) to (B, T, H), each text by itself: `model.states_from`, or any layer.
         inputs: (B, T, C); where the gradient is taken, such as `model.embedding(ids)`.
     Returns:
         (B, T); channels of the state per channel of the input. Nothing is left in `.grad`.

@@ -77,6 +77,7 @@ def models(generator):
 
 WITH_END = ["window with end", "rnn with end", "lstm with end", "convolution with end"]
 NAMES = ["bigram", *WITH_END, *(name.removesuffix(" with end") for name in WITH_END)]
+WITH_STATES = {"rnn", "lstm", "convolution"}
 REACH = {"bigram": 1, "window": K, "convolution": LAYERS * (K - 1) + 1}  # of the others: all
 
 
@@ -195,12 +196,15 @@ def randomised(model, generator):
 def test_the_kernel_takes_the_steps_that_we_wrote(generator, ids, kind):
     model = randomised(recurrent(kind, generator), generator)
     embedded = model.embedding(ids)
-    ours, theirs = torch_loop(model, embedded), model.states(embedded)
+    ours, theirs = torch_loop(model, embedded), model.states_from(embedded)
     assert torch.allclose(ours, theirs, rtol=0, atol=1e-10)
     probe = torch.randn(theirs.shape, generator=generator, dtype=torch.float64)
     gradients = [
         torch.autograd.grad((states * probe).sum(), [*model.recurrence.parameters()])
-        for states in (torch_loop(model, model.embedding(ids)), model.states(model.embedding(ids)))
+        for states in (
+            torch_loop(model, model.embedding(ids)),
+            model.states_from(model.embedding(ids)),
+        )
     ]
     for mine, other in zip(*gradients, strict=True):
         assert torch.allclose(mine, other, rtol=0, atol=1e-10)
@@ -213,6 +217,15 @@ def test_a_recurrent_model_is_torchs_with_the_weights_copied(generator, ids, kin
     theirs.load_state_dict(model.recurrence.state_dict())
     logits = model.output(theirs(model.embedding(ids))[0])
     assert torch.allclose(model(ids), logits, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name.split()[0] in WITH_STATES])
+def test_logits_are_made_from_states_that_the_ids_give(generator, ids, name):
+    model = models(generator)[name]
+    states = model.states(ids)
+    assert states.shape == (B, T, C if name.startswith("convolution") else HIDDEN)
+    assert torch.equal(model.unembed(states), model(ids))
+    assert torch.equal(model.unembed(states[0, 3]), model.output(states[0, 3]))
 
 
 @pytest.mark.parametrize("width", [1, 2, K])
@@ -238,10 +251,10 @@ def test_the_convolution_model_is_its_equation_layer_by_layer(generator, ids, ac
 def test_input_gradients_are_the_norms_of_the_jacobian(generator, ids, name):
     model = randomised(models(generator)[name], generator)
     embedded = model.embedding(ids)
-    measured = input_gradients(model.states, embedded)
+    measured = input_gradients(model.states_from, embedded)
     for b in range(B):
         jacobian = torch.autograd.functional.jacobian(
-            lambda x: model.states(x[None])[0, -1], embedded[b]
+            lambda x: model.states_from(x[None])[0, -1], embedded[b]
         )  # (H, T, C)
         expected = jacobian.square().sum((0, 2)).sqrt()
         assert torch.allclose(measured[b], expected, rtol=0, atol=1e-10)
@@ -352,7 +365,7 @@ def test_the_states_of_a_deep_convolution_keep_their_size():
     generator = torch.Generator().manual_seed(0)
     model = CausalConvolution(V, channels=64, width=3, layers=20, generator=generator)
     ids = torch.randint(V, (1, 500), generator=generator)
-    states = model.states(model.embedding(ids))[:, 40:]
+    states = model.states_from(model.embedding(ids))[:, 40:]
     assert 1 < states.square().mean().item() < 4  # e at most in theory, with endless channels
 
 

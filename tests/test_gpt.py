@@ -85,9 +85,10 @@ def test_the_same_token_means_something_else_at_another_position(generator):
     assert (states[1:] - states[:-1]).abs().max() > 1e-3
 
 
+@pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("norm", ["pre", "post"])
-def test_states_and_unembedding_make_the_logits(generator, ids, norm):
-    model = small(generator, norm=norm)
+def test_states_and_unembedding_make_the_logits(generator, ids, norm, tied):
+    model = small(generator, norm=norm, tied=tied)
     stream = model.hidden_states(ids)
     assert len(stream) == LAYERS + 1
     assert torch.equal(model.decoder.final_norm(stream[-1]), model.states(ids))
