@@ -12,7 +12,9 @@ depends on is in the checkpoint. A batch's sum may be taken in parts, by several
 
 A batch is (inputs, targets) or (inputs, targets, mask), each (B, T); the mask is True where a real
 token stands. The model maps inputs to logits (B, T, V), and knows of none of this. A model of
-several inputs, such as source and target of a translation, gets a tuple of them.
+several inputs, such as source and target of a translation, gets a tuple of them. Any other loss
+is a function `nats_of`: its sum over a batch, which the loop divides by the number of the batch's
+targets. Parameters with requires_grad=False stay as they are.
 
 Source: Loshchilov and Hutter 2019 (AdamW); Pascanu et al. 2013 (clipping).
 Derived in the chapters `likelihood/neural` and `gpt/optimisation`.
@@ -192,6 +194,7 @@ def fit(
     validation: Sequence[Batch] | None = None,
     every: int = 100,
     keep_best: bool = False,
+    nats_of: NatsOf | None = None,
     progress: bool = True,
 ) -> History:
     """Train a model in place by maximum likelihood; return the losses on the way.
@@ -209,6 +212,9 @@ def fit(
         validation: batches that are scored but never trained on.
         every: steps between two validations; one comes before the first step, one after the last.
         keep_best: leave the model with the parameters of its least validation loss.
+        nats_of: called as nats_of(model, batch); the sum of the losses of a batch, which is divided
+            by the number of its targets. Batches come as they are, on whatever device. Validation
+            calls it, too, with the model in evaluation mode. None: the surprise of the targets.
         progress: whether to show a bar.
     Raises:
         ValueError: a setting is out of range, or the data run out.
@@ -229,8 +235,8 @@ def fit(
         history,
         range(steps + 1),  # 0: before the first step
         rate=lambda step: learning_rate * (schedule(step) if schedule else 1.0),
-        take=partial(_training_step, clip=math.inf if clip is None else clip),
-        score=mean_loss,
+        take=partial(_training_step, clip=math.inf if clip is None else clip, nats_of=nats_of),
+        score=partial(mean_loss, nats_of=nats_of),
         validation=validation,
         every=every,
         after=keep,
@@ -254,14 +260,35 @@ def cosine(steps: int, *, warm_up: int = 0, end: float = 0.0) -> Callable[[int],
         ValueError: there is no step left to fall in.
     Source: Loshchilov and Hutter 2017.
     """
-    if not 0 <= warm_up < steps:
-        raise ValueError(f"expected a warm-up shorter than the {steps} steps, got {warm_up}")
+    _check_warm_up(steps, warm_up)
 
     def factor(step: int) -> float:
         if step <= warm_up:
             return step / warm_up
         fallen = (step - warm_up) / (steps - warm_up)
         return end + (1 - end) * (1 + math.cos(math.pi * fallen)) / 2
+
+    return factor
+
+
+def linear_decay(steps: int, *, warm_up: int = 0) -> Callable[[int], float]:
+    """A schedule: a straight rise to 1 at step `warm_up`, then a straight fall.
+
+    It would be 0 one step after the last, so that no step is in vain: linear_decay(4) gives 0.8,
+    0.6, 0.4, 0.2.
+
+    Args:
+        steps: how many there will be.
+        warm_up: how many of them rise.
+    Raises:
+        ValueError: there is no step left to fall in.
+    """
+    _check_warm_up(steps, warm_up)
+
+    def factor(step: int) -> float:
+        if step <= warm_up:
+            return step / warm_up
+        return (steps + 1 - step) / (steps + 1 - warm_up)
 
     return factor
 
@@ -650,15 +677,17 @@ def _training_step(
     return loss, norm
 
 
-def mean_loss(model: nn.Module, data: Iterable[Batch]) -> float:
+def mean_loss(model: nn.Module, data: Iterable[Batch], *, nats_of: NatsOf | None = None) -> float:
     """The loss over all tokens of some batches, in nats per token: summed, and divided once.
 
     Dropout and its like are switched off meanwhile.
 
+    Args:
+        nats_of: another loss, as in `fit`.
     Raises:
         ValueError: there are no batches.
     """
-    return _mean_loss(model, data, nats_of=_nats, team=ALONE)
+    return _mean_loss(model, data, nats_of=nats_of or _nats, team=ALONE)
 
 
 @torch.no_grad()
@@ -777,6 +806,11 @@ def _check_validation(validation: Sequence[Batch] | None) -> None:
             "expected a list of validation batches, scored many times, got an iterator, which can "
             "be used up only once: pass list(islice(it, n))"
         )
+
+
+def _check_warm_up(steps: int, warm_up: int) -> None:
+    if not 0 <= warm_up < steps:
+        raise ValueError(f"expected a warm-up shorter than the {steps} steps, got {warm_up}")
 
 
 def _check_settings(steps, learning_rate, clip, every, validation, keep_best) -> None:

@@ -30,6 +30,7 @@ from src.training import (
     batches,
     cosine,
     fit,
+    linear_decay,
     load_best,
     mean_loss,
     parameter_groups,
@@ -301,6 +302,31 @@ def test_mean_loss_divides_once():
     assert mean_loss(model, [short, long]) == pytest.approx(7 * math.log(2) / 4)
 
 
+def squared_distance_to_one(model, batch):
+    return (model(batch[0]) - 1).square().sum()
+
+
+def test_another_loss_is_a_sum_over_the_batch_divided_by_its_targets(stream):
+    model, (inputs, targets) = small_model(), next(draws(stream))
+    data = [(inputs, targets)]
+    expected = (model(inputs) - 1).square().sum().item() / (B * T)
+    assert mean_loss(model, data, nats_of=squared_distance_to_one) == pytest.approx(expected)
+    options = {"nats_of": squared_distance_to_one, "validation": data, "learning_rate": 0.1}
+    history = train(model, data, **options)
+    assert history.losses[0] == history.validation[0] == pytest.approx(expected)
+    last = mean_loss(model, data, nats_of=squared_distance_to_one)
+    assert last == history.validation[10] < expected / 2
+
+
+def test_what_needs_no_gradient_is_not_trained_and_does_not_decay(stream):
+    model = small_model()
+    model.embedding.weight.requires_grad_(False)
+    before = [parameter.clone() for parameter in model.parameters()]
+    train(model, draws(stream), weight_decay=0.5)
+    same = [torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True)]
+    assert same == [not parameter.requires_grad for parameter in model.parameters()]
+
+
 def test_mean_loss_keeps_no_graph_for_gradients(stream):
     model, modes = SoftmaxBigram(V), []
     model.register_forward_hook(lambda *_: modes.append(torch.is_grad_enabled()))
@@ -430,6 +456,15 @@ def test_a_schedule_scales_the_learning_rate_of_each_step(stream):
     train(small_model(), draws(stream), steps=4, optimiser=Spy, schedule=cosine(4), learning_rate=2)
     root_half = math.sqrt(0.5)
     assert seen == pytest.approx([1 + root_half, 1, 1 - root_half, 0])
+
+
+def test_a_linear_decay_rises_to_one_and_falls_in_equal_steps():
+    """With 4 steps, 0.8 0.6 0.4 0.2; two more that rise come before the top."""
+    assert [linear_decay(4)(step) for step in range(1, 5)] == pytest.approx([0.8, 0.6, 0.4, 0.2])
+    factors = [linear_decay(6, warm_up=2)(step) for step in range(1, 7)]
+    assert factors == pytest.approx([0.5, 1, 0.8, 0.6, 0.4, 0.2])
+    with pytest.raises(ValueError, match="shorter than the 5 steps, got 5"):
+        linear_decay(5, warm_up=5)
 
 
 def test_a_warm_up_rises_in_equal_steps_and_is_never_zero():
