@@ -1,0 +1,680 @@
+"""`src.finetuning` against loops over examples and tokens, and what a task must not disturb."""
+
+import json
+import math
+import random
+from dataclasses import replace
+from itertools import chain
+
+import pytest
+import torch
+from torch import tensor
+
+from src import finetuning
+from src.baselines import LSTM, RNN
+from src.finetuning import (
+    NEW_TOKENS,
+    FinetuneConfig,
+    InputForms,
+    TaskModel,
+    accuracy,
+    distance,
+    finetune,
+    loss_parts,
+    parts,
+    predict,
+    sequences,
+    transferred,
+    vocabulary_size,
+    with_new_tokens,
+)
+from src.gpt import GPT, GPTConfig
+from src.tasks import FAMILIES, Example, Task
+from src.tokenization import WordTokenizer
+
+NEUTRAL = ["the", "cat", "dog", "fox", "sat", "ran", "on", "under", "mat", "log"]
+WORDS = [*NEUTRAL, "good", "bad"]
+TOKENIZER = WordTokenizer(WORDS)
+V, T, C, LAYERS = TOKENIZER.vocab_size, 23, 10, 3  # V = 16
+LABELS = {family: ("no", "maybe", "yes") for family in FAMILIES}
+TEXTS = {
+    "classification": [("the cat sat",), ("dog",), ("the fox ran under the log on the mat",)],
+    "entailment": [("the cat sat on", "cat"), ("dog ran", "the dog sat"), ("fox", "bad fox good")],
+    "similarity": [("the cat sat on", "cat"), ("dog ran", "the dog sat"), ("fox", "bad fox good")],
+    "choice": [
+        ("the cat", "sat", "ran under the log", "on"),
+        ("the dog ran on", "the mat", "log", "fox"),
+        ("fox", "good", "bad", "the cat ran"),
+    ],
+}
+
+
+def new_generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def gpt(seed=0, **options):
+    sizes = {"context_length": T, "layers": LAYERS, "heads": 2, "channels": C}
+    return GPT(GPTConfig(V, **(sizes | options)), generator=new_generator(seed))
+
+
+def recurrent(kind=LSTM, seed=0, **options):
+    sizes = {"embedding_size": 7, "hidden_size": C, "layers": LAYERS, "end": 3}
+    model = kind(V, **(sizes | options), generator=new_generator(seed))
+    if not options.get("tied"):  # as after some training: it begins at zero
+        with torch.no_grad():
+            model.output.weight.normal_(generator=new_generator(seed + 1))
+    return model
+
+
+BACKBONES = {
+    "gpt": gpt,
+    "gpt untied": lambda seed=0: gpt(seed, tied=False),
+    "gpt post-norm": lambda seed=0: gpt(seed, norm="post", scaled_residuals=False),
+    "lstm": lambda seed=0: recurrent(LSTM, seed),
+    "lstm tied": lambda seed=0: recurrent(seed=seed, tied=True, embedding_size=C),
+    "rnn": lambda seed=0: recurrent(RNN, seed),
+}
+backbones = pytest.mark.parametrize("name", BACKBONES)
+families = pytest.mark.parametrize("family", FAMILIES)
+
+
+def forms_of(family, **options):
+    return InputForms(family, LABELS[family], TOKENIZER, **options)
+
+
+def task_model(family, name="gpt", dropout=0.0, seed=0):
+    """In float64, with a head that is not near zero."""
+    generator = new_generator(seed)
+    grown = with_new_tokens(BACKBONES[name]().double(), generator=generator)
+    model = TaskModel(grown, family, 3, dropout=dropout, generator=generator)
+    with torch.no_grad():
+        model.head.weight.normal_(generator=generator)
+        model.head.bias.normal_(generator=generator)
+    return model
+
+
+def batch_of(family, labels=(2, 0, 1)):
+    return forms_of(family).tensors(TEXTS[family]), tensor(labels)
+
+
+def said(n, seed, longest=9):
+    """n different texts of 3 words or more, of which one is good or bad; (texts, label)."""
+    rng, found = random.Random(seed), {}
+    while len(found) < n:
+        label = len(found) % 2
+        text = rng.choices(NEUTRAL, k=rng.randint(2, longest - 1))
+        text.insert(rng.randrange(len(text)), ("bad", "good")[label])
+        found[" ".join(text)] = label
+    return [Example((text,), label) for text, label in found.items()]
+
+
+def toy_task(n=64, seed=0):
+    """A word decides."""
+    examples = said(n + 80, seed)
+    return Task(
+        "toy",
+        "classification",
+        ("blame", "praise"),
+        tuple(examples[:n]),
+        tuple(examples[n : n + 40]),
+        tuple(examples[n + 40 :]),
+    )
+
+
+def tune(backbone=None, task=None, **options):
+    settings = {"steps": 3, "every": 3, "batch_size": 5} | options
+    return finetune(
+        backbone or gpt(), TOKENIZER, task or toy_task(), FinetuneConfig(**settings), progress=False
+    )
+
+
+def weights(model):
+    return {name: value.clone() for name, value in model.named_parameters()}
+
+
+# input forms
+
+
+def test_the_four_forms_are_those_of_the_paper():
+    a, b, c = [5, 6], [7], [8, 9, 4]
+    start, delim, extract = 10, 11, 12
+    forms = {
+        "classification": ([a], [[start, 5, 6, extract]]),
+        "entailment": ([a, b], [[start, 5, 6, delim, 7, extract]]),
+        "similarity": (
+            [a, b],
+            [[start, 5, 6, delim, 7, extract], [start, 7, delim, 5, 6, extract]],
+        ),
+        "choice": (
+            [a, b, c],
+            [[start, 5, 6, delim, 7, extract], [start, 5, 6, delim, 8, 9, 4, extract]],
+        ),
+    }
+    for family, (texts, expected) in forms.items():
+        assert sequences(family, texts, vocabulary_size=10) == expected
+
+
+@families
+def test_a_tasks_tensors_hold_its_sequences_and_then_padding(family):
+    ids, lengths = forms_of(family).tensors(TEXTS[family])
+    encoded = [[TOKENIZER.encode(text) for text in texts] for texts in TEXTS[family]]
+    for n, texts in enumerate(encoded):
+        for s, sequence in enumerate(sequences(family, texts, vocabulary_size=V)):
+            assert ids[n, s, : lengths[n, s]].tolist() == sequence
+            assert (ids[n, s, lengths[n, s] :] == V).all()
+    assert ids.shape[-1] == lengths.max()
+
+
+def test_a_text_that_is_too_long_is_refused_with_all_numbers():
+    forms = forms_of("classification", context_length=6)
+    message = r"at most 4 tokens.*context of 6.*got 2 of 3.*example 1 by 5, all by 6: cut=True"
+    with pytest.raises(ValueError, match=message):
+        forms.tensors([("cat",), ("the cat " * 4 + "sat",), ("the cat sat on mat",)])
+
+
+def test_a_text_that_fits_exactly_is_taken():
+    forms = forms_of("classification", context_length=6)
+    assert forms.tensors([("the cat sat on",)])[1].tolist() == [[6]]
+
+
+@pytest.mark.parametrize(
+    ("context_length", "texts", "kept"),
+    [
+        (10, ("the cat sat on", "dog ran"), ("the cat sat on", "dog ran")),  # 6 fit into 7
+        (8, ("the cat sat on", "dog ran"), ("the cat sat", "dog ran")),  # only the longer one
+        (8, ("dog ran", "the cat sat on"), ("dog ran", "the cat sat")),
+        (9, ("the cat sat on mat", "the dog ran on log"), ("the cat sat", "the dog ran")),
+        (10, ("the cat sat on mat", "the dog ran on log"), ("the cat sat", "the dog ran")),
+    ],
+)
+def test_on_request_the_longer_text_is_cut_at_its_end(context_length, texts, kept):
+    cutting = forms_of("entailment", context_length=context_length, cut=True)
+    for one, other in zip(
+        cutting.tensors([texts]), forms_of("entailment").tensors([kept]), strict=True
+    ):
+        assert torch.equal(one, other)
+
+
+def test_choices_are_cut_alike_and_keep_one_context():
+    cutting = forms_of("choice", context_length=7, cut=True)
+    ids, _ = cutting.tensors([("the cat sat", "on", "under the mat", "on log")])
+    kept = [("the cat", "on", "under the", "on log")]
+    assert torch.equal(ids, forms_of("choice").tensors(kept)[0])
+
+
+# backbones
+
+
+@backbones
+def test_new_tokens_change_no_state_and_no_logit_of_the_others(name):
+    old = BACKBONES[name]().double()
+    grown = with_new_tokens(old, 3, generator=new_generator())
+    ids = torch.randint(V, (2, 11), generator=new_generator())
+    assert vocabulary_size(grown) == V + 3
+    assert torch.equal(grown.states(ids), old.states(ids))
+    assert torch.allclose(grown(ids)[..., :V], old(ids), rtol=0, atol=1e-12)
+    assert grown(ids + 3).shape == (2, 11, V + 3)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_new_tokens_are_as_long_as_the_others_and_drawn(seed):
+    old = gpt(channels=1000)
+    one, other = (with_new_tokens(old, generator=new_generator(seed + n)) for n in (0, 9))
+    new = one.embedding[V:]
+    assert new.shape == (NEW_TOKENS, 1000)
+    assert float(new.detach().std() / old.embedding.detach().std()) == pytest.approx(1, abs=0.1)
+    assert not torch.equal(new, other.embedding[V:])
+
+
+def test_a_tied_model_stays_tied():
+    grown = with_new_tokens(BACKBONES["lstm tied"](), generator=new_generator())
+    assert grown.output.weight is grown.embedding.weight
+    assert with_new_tokens(gpt(), generator=new_generator()).unembedding is None
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_a_copy_with_new_tokens_keeps_mode_and_dropout(training):
+    for old in (gpt(dropout=0.3), recurrent(dropout=0.3)):
+        grown = with_new_tokens(old.train(training), generator=new_generator())
+        assert grown.training == training
+        assert grown.dropout.p == 0.3
+
+
+@backbones
+def test_every_parameter_has_one_depth(name):
+    model = BACKBONES[name]()
+    by_depth = parts(model)
+    assert len(by_depth) == LAYERS + 2
+    assert sorted(chain(*by_depth)) == sorted(name for name, _ in model.named_parameters())
+    assert {name.split(".")[0] for name in by_depth[0]} <= {"embedding", "positions"}
+    above = {name.split(".")[0] for name in by_depth[-1]} | {"unembedding"}
+    assert above <= {"unembedding", "output", "decoder"}
+    assert {len(names) for names in by_depth[1:-1]} == {len(by_depth[1])} != {0}
+
+
+@backbones
+@pytest.mark.parametrize("layers", range(LAYERS + 1))
+def test_exactly_the_parameters_up_to_a_layer_are_transferred(name, layers):
+    old, fresh = BACKBONES[name](0), BACKBONES[name](5)
+    with torch.no_grad():
+        for model, value in ((old, 1.0), (fresh, 2.0)):
+            for parameter in model.parameters():
+                parameter.fill_(value)
+    result = dict(transferred(old, fresh, layers=layers).named_parameters())
+    depth = {n: d for d, names in enumerate(parts(old)) for n in names}
+    limit = LAYERS + 1 if layers == LAYERS else layers
+    for parameter_name, value in result.items():
+        assert (value == (1.0 if depth[parameter_name] <= limit else 2.0)).all(), parameter_name
+    assert all((p == 2.0).all() for p in fresh.parameters())
+
+
+def test_with_all_layers_transferred_the_model_is_the_old_one():
+    ids = torch.randint(V, (2, 11), generator=new_generator())
+    old = gpt(0)
+    assert torch.equal(transferred(old, gpt(5), layers=LAYERS)(ids), old(ids))
+
+
+def test_a_distance_is_euclidean_and_does_not_count_new_tokens():
+    """Two parameters moved, by 3 and by 4: the distance is 5."""
+    old = gpt()
+    grown = with_new_tokens(old, generator=new_generator())
+    assert distance(old, grown) == 0
+    with torch.no_grad():
+        grown.embedding[4, 2] += 3
+        grown.decoder.blocks[1].feed_forward.expand.bias[5] += 4
+        grown.embedding[V + 1] += 7
+    assert distance(old, grown) == pytest.approx(5, rel=1e-5)
+
+
+# model and loss
+
+
+@pytest.mark.parametrize("name", ["gpt", "gpt untied", "lstm", "lstm tied"])
+@families
+def test_the_losses_are_those_of_a_loop_without_padding(family, name):
+    model = task_model(family, name)
+    (ids, lengths), labels = batch_of(family)
+    of_task, of_language = loss_parts(model, ((ids, lengths), labels))
+    for n, texts in enumerate(TEXTS[family]):
+        read = sequences(family, [TOKENIZER.encode(t) for t in texts], vocabulary_size=V)
+        extracted, means = [], []
+        for sequence in read:
+            states = model.backbone.states(tensor([sequence]))[0]
+            extracted.append(states[-1])
+            log_probs = model.backbone.unembed(states).log_softmax(-1)
+            surprises = [-log_probs[t, sequence[t + 1]] for t in range(len(sequence) - 1)]
+            means.append(sum(surprises) / len(surprises))
+        if family == "choice":
+            logits = torch.stack([model.head(state)[0] for state in extracted])
+        else:
+            logits = model.head(sum(extracted))
+        assert torch.allclose(of_task[n], -logits.log_softmax(-1)[labels[n]], rtol=0, atol=1e-10)
+        assert torch.allclose(of_language[n], sum(means) / len(means), rtol=0, atol=1e-10)
+
+
+@backbones
+@families
+def test_padding_and_batch_mates_change_nothing(family, name):
+    model, forms = task_model(family, name), forms_of(family)
+    ids, lengths = forms.tensors(TEXTS[family])
+    together = model(ids, lengths)
+    longer = torch.cat([ids, torch.full((*ids.shape[:2], 4), 5)], -1)
+    assert torch.allclose(model(longer, lengths), together, rtol=0, atol=1e-10)
+    for n, texts in enumerate(TEXTS[family]):
+        assert torch.allclose(model(*forms.tensors([texts]))[0], together[n], rtol=0, atol=1e-10)
+
+
+def test_the_order_of_a_similar_pair_does_not_count():
+    model, forms = task_model("similarity"), forms_of("similarity")
+    swapped = [(b, a) for a, b in TEXTS["similarity"]]
+    one, other = (model(*forms.tensors(texts)) for texts in (TEXTS["similarity"], swapped))
+    assert torch.allclose(one, other, rtol=0, atol=1e-12)
+
+
+def test_the_order_of_premise_and_hypothesis_counts():
+    model, forms = task_model("entailment"), forms_of("entailment")
+    swapped = [(b, a) for a, b in TEXTS["entailment"]]
+    one, other = (model(*forms.tensors(texts)) for texts in (TEXTS["entailment"], swapped))
+    assert (one - other).abs().amax(-1).min() > 0.01
+
+
+def test_choices_in_another_order_have_the_same_probabilities_in_that_order():
+    model, forms = task_model("choice"), forms_of("choice")
+    moved = [(context, c, a, b) for context, a, b, c in TEXTS["choice"]]
+    one, other = (model(*forms.tensors(texts)).softmax(-1) for texts in (TEXTS["choice"], moved))
+    assert torch.allclose(one[:, [2, 0, 1]], other, rtol=0, atol=1e-12)
+
+
+def test_dropout_falls_alike_on_all_choices():
+    """Two equal choices are equally likely, whatever was dropped."""
+    model, forms = task_model("choice", dropout=0.5).train(), forms_of("choice")
+    logits = model(*forms.tensors([("the cat", "sat", "sat", "ran")] * 7))
+    assert torch.allclose(logits[:, 0], logits[:, 1], rtol=0, atol=1e-12)
+    assert logits[:, 0].std() > 0.01
+
+
+def test_a_head_begins_small():
+    grown = with_new_tokens(gpt(channels=1000), generator=new_generator())
+    head = TaskModel(grown, "classification", 3, generator=new_generator()).head
+    assert float(head.weight.detach().std()) == pytest.approx(0.02, rel=0.1)
+    assert not head.bias.any()
+
+
+@pytest.mark.parametrize("auxiliary", [0.0, 0.5, 3.0])
+def test_the_convex_form_has_the_same_minimiser(auxiliary):
+    """Both losses are one but for the factor 1 + lambda; with lambda = 0.5, alpha = 2/3."""
+    config = FinetuneConfig(auxiliary=auxiliary)
+    of_task, of_language = loss_parts(task_model("entailment"), batch_of("entailment"))
+    joint = of_task + auxiliary * of_language
+    convex = config.alpha * of_task + (1 - config.alpha) * of_language
+    assert torch.allclose((1 + auxiliary) * convex, joint, rtol=1e-12)
+    assert FinetuneConfig(auxiliary=0.5).alpha == pytest.approx(2 / 3)
+
+
+def test_training_adds_lambda_times_the_language_models_loss_to_the_tasks():
+    """One step of one batch, at a learning rate of 0, so that the model is as it was."""
+    task, backbone = toy_task(12), gpt()
+    for auxiliary in (0.0, 0.7):
+        tuned = tune(
+            backbone,
+            task,
+            steps=1,
+            batch_size=12,
+            auxiliary=auxiliary,
+            dropout=0.0,
+            learning_rate=0.0,
+        )
+        examples = [e.texts for e in task.train], tensor([e.label for e in task.train])
+        of_task, of_language = loss_parts(
+            tuned.model, (tuned.forms.tensors(examples[0]), examples[1])
+        )
+        expected = (of_task + auxiliary * of_language).mean().item()
+        assert tuned.history.losses == [pytest.approx(expected, rel=1e-5)]
+
+
+def test_validation_looks_at_the_labels_only():
+    task = toy_task()
+    for auxiliary in (0.0, 0.7):
+        tuned = tune(task=task, auxiliary=auxiliary, learning_rate=0.0)
+        probs = predict(tuned, [e.texts for e in task.validation])
+        right = probs[range(len(probs)), [e.label for e in task.validation]]
+        assert tuned.history.validation[0] == pytest.approx(float(-right.log().mean()), rel=1e-5)
+
+
+# fine-tuning
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("kind", ["gpt", "lstm"])
+def test_a_task_that_one_word_decides_is_learnt(kind, seed):
+    if kind == "gpt":
+        backbone = gpt(seed, channels=32, layers=1)
+    else:
+        sizes = {"embedding_size": 32, "hidden_size": 32, "layers": 1}
+        backbone = recurrent(LSTM, seed, tied=True, **sizes)
+    task = toy_task(200, seed=seed)
+    settings = {"steps": 100, "every": 20, "batch_size": 32, "learning_rate": 0.01, "seed": seed}
+    assert accuracy(tune(backbone, task, **settings), task.test) > 0.95
+
+
+@pytest.fixture
+def keep_the_last(monkeypatch):
+    """A run ends with the parameters of its last step, however good those before it were."""
+    whole = finetuning.fit
+
+    def fit(*data, **options):
+        return whole(*data, **options | {"keep_best": False})
+
+    monkeypatch.setattr(finetuning, "fit", fit)
+
+
+@backbones
+@pytest.mark.parametrize("frozen", range(LAYERS + 1))
+@pytest.mark.usefixtures("keep_the_last")
+def test_frozen_parameters_do_not_change_by_a_bit_and_all_others_do(name, frozen):
+    before = BACKBONES[name]()
+    tuned = tune(before, frozen=frozen, weight_decay=0.5)
+    depths = {0: 0, LAYERS: LAYERS + 2}.get(frozen, frozen + 1)
+    fixed = [*chain(*parts(before)[:depths])]
+    own = dict(tuned.model.backbone.named_parameters())
+    began = with_new_tokens(before, generator=new_generator())  # the same draws
+    for parameter_name, old in began.named_parameters():
+        new = own[parameter_name]
+        if parameter_name in ("embedding", "embedding.weight"):
+            assert torch.equal(new[:V], old[:V]) == bool(frozen)
+            assert not torch.equal(new[V:], old[V:])
+        elif not parameter_name.endswith("qkv.bias"):  # a key's bias has no gradient to speak of
+            assert torch.equal(new, old) == (parameter_name in fixed), parameter_name
+    assert all(p.requires_grad for p in tuned.model.parameters())
+    assert not any(p._backward_hooks for p in tuned.model.parameters())
+    assert tuned.model.head.bias.any()
+
+
+def test_the_backbone_itself_is_not_changed():
+    backbone = gpt()
+    before = weights(backbone)
+    tune(backbone)
+    assert all(torch.equal(before[name], value) for name, value in backbone.named_parameters())
+
+
+@pytest.mark.usefixtures("keep_the_last")
+def test_with_the_head_first_the_rest_waits(monkeypatch):
+    """After the head's steps alone the old parameters are still where they were."""
+    backbone, seen = gpt(), []
+    whole = finetuning.fit
+
+    def watched(model, data, **options):
+        history = whole(model, data, **options)
+        seen.append(distance(backbone, model.backbone))
+        return history
+
+    monkeypatch.setattr(finetuning, "fit", watched)
+    tuned = tune(backbone, head_first=4, steps=6, every=2, learning_rate=0.01)
+    assert seen[0] == 0 < seen[1]
+    assert len(tuned.history.losses) == 10
+    assert sorted(tuned.history.validation) == [0, 2, 4, 6, 8, 10]
+
+
+def test_the_parameters_of_the_least_validation_loss_are_kept():
+    task = toy_task(4)
+    tuned = tune(task=task, steps=60, every=5, learning_rate=0.03)
+    probs = predict(tuned, [e.texts for e in task.validation])
+    right = probs[range(len(probs)), [e.label for e in task.validation]]
+    least = min(tuned.history.validation.values())
+    assert float(-right.log().mean()) == pytest.approx(least, rel=1e-5)
+    assert least < tuned.history.validation[60] - 0.01
+
+
+def test_a_seed_repeats_a_run_whatever_was_drawn_before():
+    runs = []
+    for global_seed, seed in ((11, 1), (12, 1), (11, 2)):
+        torch.manual_seed(global_seed)
+        runs.append(tune(dropout=0.5, seed=seed).history)
+    assert runs[0] == runs[1]
+    assert runs[0].losses != runs[2].losses
+
+
+def test_torchs_global_generator_is_left_as_it_was():
+    torch.manual_seed(11)
+    expected = torch.rand(1)
+    torch.manual_seed(11)
+    tune(dropout=0.5)
+    assert torch.rand(1) == expected
+
+
+def test_decay_and_schedule_are_those_of_the_settings(monkeypatch):
+    """Of 8 steps a quarter rises: 1/2, 1, and then seven equal steps down to 0."""
+    options, whole = {}, finetuning.fit
+
+    def watched(*data, **given):
+        options.update(given)
+        return whole(*data, **given)
+
+    monkeypatch.setattr(finetuning, "fit", watched)
+    tune(steps=8, warm_up=0.25, weight_decay=0.3)
+    assert options["weight_decay"] == 0.3
+    factors = [options["schedule"](step) for step in range(1, 9)]
+    assert factors == pytest.approx([1 / 2, 1, 6 / 7, 5 / 7, 4 / 7, 3 / 7, 2 / 7, 1 / 7])
+
+
+def test_an_epoch_has_each_example_once():
+    task = toy_task(13)
+    forms = InputForms(task.family, task.labels, TOKENIZER)
+    data = forms.tensors([e.texts for e in task.train]), torch.arange(13)
+    supply = finetuning._shuffled(data, 5, new_generator())
+    epochs = [[int(n) for _ in range(3) for n in next(supply)[1]] for _ in range(2)]
+    assert [sorted(epoch) for epoch in epochs] == [[*range(13)]] * 2
+    assert epochs[0] != epochs[1]
+
+
+# use
+
+
+def test_accuracy_counts_the_likeliest_labels():
+    task, tuned = toy_task(), tune()
+    probs = predict(tuned, [e.texts for e in task.test])
+    assert torch.allclose(probs.sum(-1), torch.ones(len(probs)))
+    right = sum(int(p.argmax()) == e.label for p, e in zip(probs, task.test, strict=True))
+    assert accuracy(tuned, task.test) == right / len(task.test)
+
+
+@backbones
+def test_a_kept_model_gives_the_same_probabilities(name, tmp_path):
+
+    tuned = tune(BACKBONES[name]())
+    texts = [e.texts for e in toy_task().test]
+    loaded = finetuning.load(finetuning.save(tuned, tmp_path / "kept"))
+    assert torch.equal(predict(loaded, texts), predict(tuned, texts))
+    assert loaded.forms.labels == ("blame", "praise")
+    assert not loaded.model.training
+    assert sorted(p.name for p in (tmp_path / "kept").iterdir()) == [
+        "model.safetensors",
+        "task.json",
+        "tokenizer.json",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda f: (f / "task.json").unlink(), "found no task.json"),
+        (lambda f: (f / "task.json").write_text("{"), "expected JSON"),
+        (lambda f: (f / "task.json").write_text("[]"), "next-token task 1"),
+        (lambda f: edit(f, "backbone", {"kind": "mlp"}), "expected a task in"),
+        (lambda f: edit(f, "labels", ["a", "b", "c"]), "head.weight of shape"),
+        (lambda f: edit(f, "family", "regression"), "expected a family among"),
+        (lambda f: WordTokenizer(["a"]).save(f / "tokenizer.json"), "a tokenizer of 16 tokens"),
+        (lambda f: (f / "model.safetensors").write_bytes(b"x" * 99), "whole safetensors file"),
+        (lambda f: (f / "model.safetensors").unlink(), "model.safetensors"),
+    ],
+)
+def test_a_damaged_folder_is_refused(tmp_path, change, message):
+    folder = finetuning.save(tune(), tmp_path)
+    change(folder)
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
+        finetuning.load(folder)
+
+
+def edit(folder, name, value):
+    content = json.loads((folder / "task.json").read_text())
+    (folder / "task.json").write_text(json.dumps(content | {name: value}))
+
+
+# what is refused
+
+
+@pytest.mark.parametrize(
+    ("family", "texts", "error", "message"),
+    [
+        ("regression", [["a"]], ValueError, "a family among"),
+        ("classification", [("cat", "dog")], ValueError, "1 texts for classification, got 2"),
+        ("similarity", [("cat",)], ValueError, "2 texts for similarity, got 1 in example 0"),
+        ("choice", [("cat", "dog", "fox")], ValueError, "4 texts for choice, got 3"),
+        ("classification", ["cat"], TypeError, "a tuple of texts as example 0, got 'cat'"),
+        ("classification", [("cat",), (7,)], TypeError, "as example 1"),
+        ("entailment", [("cat", "dog"), ("cat", " ")], ValueError, "got ' ' in example 1"),
+        ("classification", [], ValueError, "at least one example, got none"),
+    ],
+)
+def test_texts_that_do_not_fit_the_family_are_refused(family, texts, error, message):
+    with pytest.raises(error, match=message):
+        InputForms(family, ("no", "maybe", "yes"), TOKENIZER).tensors(texts)
+
+
+def test_a_context_without_room_for_text_is_refused():
+    with pytest.raises(ValueError, match="longer context than 4 tokens"):
+        forms_of("entailment", context_length=4).tensors([("cat", "dog")])
+
+
+def test_fewer_than_two_labels_are_refused():
+    with pytest.raises(ValueError, match="at least two labels"):
+        InputForms("classification", ("only",), TOKENIZER)
+
+
+@pytest.mark.parametrize("label", [-1, 2, True, 0.0])
+def test_a_label_out_of_range_is_refused(label):
+    examples = [Example(("cat",), 0), Example(("dog",), label)]
+    with pytest.raises(ValueError, match=f"labels from 0 to 1.*got {label} in example 1"):
+        accuracy(tune(), examples)
+
+
+def test_a_tokenizer_of_another_vocabulary_is_refused():
+    other = WordTokenizer([*WORDS, "bird"])
+    with pytest.raises(ValueError, match="of 16 tokens, got one of 17"):
+        finetune(gpt(), other, toy_task(), progress=False)
+
+
+def test_a_task_without_validation_is_refused():
+    with pytest.raises(ValueError, match="got 64 and 0"):
+        tune(task=replace(toy_task(), validation=()))
+
+
+def test_texts_longer_than_the_models_context_are_cut_on_request_only():
+    short, task = gpt(context_length=7), toy_task()
+    with pytest.raises(ValueError, match="a context of 7, less the new tokens"):
+        tune(short, task)
+    config = FinetuneConfig(steps=1)
+    tuned = finetune(short, TOKENIZER, task, config, cut=True, progress=False)
+    assert predict(tuned, [("cat " * 50,)]).shape == (1, 2)
+
+
+def test_a_backbone_of_an_unknown_kind_is_refused():
+    with pytest.raises(TypeError, match="a GPT, an RNN or an LSTM, got Linear"):
+        with_new_tokens(torch.nn.Linear(2, 3), generator=new_generator())
+
+
+@pytest.mark.parametrize("layers", [-1, LAYERS + 1])
+def test_more_layers_than_there_are_can_neither_be_transferred_nor_frozen(layers):
+    with pytest.raises(ValueError, match=f"from 0 to 3 layers.*got {layers}"):
+        transferred(gpt(), gpt(1), layers=layers)
+    if layers > 0:
+        with pytest.raises(ValueError, match=f"from 0 to 3 layers.*got {layers}"):
+            tune(frozen=layers)
+
+
+def test_layers_of_a_model_of_another_size_are_refused():
+    with pytest.raises(ValueError, match=r"same settings, got \{'channels': \(10, 12\)\}"):
+        transferred(gpt(), gpt(channels=12), layers=1)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("steps", 0),
+        ("batch_size", 0),
+        ("every", 0),
+        ("frozen", -1),
+        ("head_first", -1),
+        ("seed", -1),
+        ("learning_rate", -0.1),
+        ("auxiliary", -0.5),
+        ("auxiliary", math.nan),
+        ("weight_decay", math.inf),
+        ("warm_up", 1.0),
+        ("dropout", -0.1),
+    ],
+)
+def test_a_setting_out_of_range_is_refused(name, value):
+    with pytest.raises(ValueError, match=f"expected {name} .*got {value}"):
+        FinetuneConfig(**{name: value})
