@@ -7,6 +7,7 @@ message says why), 2 the command was not understood, 130 interrupted.
 """
 
 import argparse
+import json
 import shlex
 import sys
 from collections.abc import Sequence
@@ -15,8 +16,9 @@ from pathlib import Path
 
 import torch
 
-from . import corpora, parallel, runs, runtime, sampling
+from . import corpora, finetuning, parallel, runs, runtime, sampling, tasks
 from .evaluation import bootstrap
+from .finetuning import FinetuneConfig
 from .runs import Run, RunConfig, floor_of, open_run, read_toml, scores, train_run
 
 # Settings that have a flag: (table, name, type, what it is).
@@ -40,6 +42,23 @@ FLAGS = [
     ("training", "every", int, "steps between two validations"),
     ("training", "save_every", int, "steps between two checkpoints"),
 ]
+
+FINETUNE_FLAGS = [
+    ("steps", int, "how many updates"),
+    ("learning_rate", float, "the greatest"),
+    ("batch_size", int, "examples in a batch"),
+    ("auxiliary", float, "weight of the language model's loss beside the task's"),
+    ("frozen", int, "how many of the lowest blocks stay as they are, with the embeddings"),
+    ("head_first", int, "steps before the others, in which only what is new learns"),
+    ("every", int, "steps between two validations"),
+    ("seed", int, "of the head, the order of the batches, dropout, and which labels are drawn"),
+]
+TEXT_KEYS = {
+    "classification": ("text",),
+    "entailment": ("premise", "hypothesis"),
+    "similarity": ("first", "second"),
+    "choice": ("context", "choices"),
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -160,6 +179,60 @@ def release(options: argparse.Namespace) -> None:
     print(f"{options.to}: {size:,} bytes")
 
 
+def finetune(options: argparse.Namespace) -> None:
+    """Teach a run a task from a file of labelled examples; keep the model in a folder."""
+    if (options.folder / "task.json").exists():
+        raise FileExistsError(f"{options.folder} holds a fine-tuned model already: choose another")
+    given = {name: getattr(options, name) for name, _, _ in FINETUNE_FLAGS}
+    config = FinetuneConfig(**{name: value for name, value in given.items() if value is not None})
+    task = tasks.load(options.task)
+    if options.labels is not None:
+        generator = torch.Generator().manual_seed(config.seed)
+        task = task.with_labels(options.labels, generator=generator)
+    run = _opened(options.run)
+    tuned = finetuning.finetune(
+        run.model, run.tokenizer, task, config, cut=options.cut, progress=not options.quiet
+    )
+    finetuning.save(tuned, options.folder)
+    best = tuned.history.best_step
+    print(f"{task.family}: {', '.join(task.labels)}; {len(task.train):,} examples to learn from")
+    loss = tuned.history.validation[best]
+    print(f"least validation loss: {loss:.4f} nats per example, after {best:,} steps")
+    for name, part in (("validation", task.validation), ("test", task.test)):
+        if part:
+            share = finetuning.accuracy(tuned, part)
+            print(f"{name}: {share:.1%} of {len(part):,} examples right")
+    if task.test:
+        print(f"chance: {task.chance:.1%}, the best constant answer on the test part")
+    print(f"Next: python -m src classify {shlex.quote(str(options.folder))} FILE")
+
+
+def classify(options: argparse.Namespace) -> None:
+    """Print label and probability for each line of a file, with a fine-tuned model."""
+    tuned = finetuning.load(options.folder, device=runtime.device())
+    text = sys.stdin.read() if options.file == "-" else Path(options.file).read_text("utf-8")
+    lines = [line for line in text.splitlines() if line.strip()]
+    examples = [_texts(line, tuned.forms.family) for line in lines]
+    for probs in finetuning.predict(tuned, examples):
+        best = int(probs.argmax())
+        print(f"{tuned.forms.labels[best]}\t{float(probs[best]):.4f}")
+
+
+def _texts(line: str, family: str) -> tuple[str, ...]:
+    """The texts of a line: a JSON object as in a file of examples, or texts with tabs between."""
+    if not line.lstrip().startswith("{"):
+        return tuple(part.strip() for part in line.split("\t"))
+    keys = TEXT_KEYS[family]
+    try:
+        record = json.loads(line)
+        *texts, last = (record[key] for key in keys)
+    except (ValueError, KeyError) as error:
+        raise ValueError(
+            f"expected a JSON object with {', '.join(keys)} for {family}, got {line[:60]!r}"
+        ) from error
+    return (*texts, *(last if family == "choice" else [last]))
+
+
 def _opened(folder: Path) -> Run:
     return open_run(folder, device=runtime.device())
 
@@ -222,6 +295,26 @@ def _parser() -> argparse.ArgumentParser:
     one = command(release)
     _add_folder(one)
     one.add_argument("to", type=Path, help="a new folder")
+
+    one = command(finetune)
+    one.add_argument("run", type=Path, help="folder of a run, or of a released GPT-2")
+    one.add_argument("task", type=Path, help="examples, one JSON object a line")
+    one.add_argument("--folder", type=Path, required=True, help="where the model is kept")
+    one.add_argument("--labels", type=int, help="learn from so many examples (default: all)")
+    one.add_argument("--cut", action="store_true", help="cut texts that are too long at their ends")
+    one.add_argument("--quiet", action="store_true", help="no progress bar")
+    for name, kind, what in FINETUNE_FLAGS:
+        one.add_argument(
+            f"--{name.replace('_', '-')}",
+            type=kind,
+            metavar=kind.__name__.upper(),
+            help=f"{what} (default {getattr(FinetuneConfig, name)})",
+        )
+
+    one = command(classify)
+    one.add_argument("folder", type=Path, help="of a fine-tuned model")
+    what = "lines as in a file of examples, or texts with tabs between (default -: standard input)"
+    one.add_argument("file", nargs="?", default="-", help=what)
     return parser
 
 

@@ -1,5 +1,8 @@
 """`python -m src` and `src.runs`: a small run from beginning to end, and what is refused."""
 
+import contextlib
+import io
+import json
 import os
 import subprocess
 import sys
@@ -8,8 +11,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from src import runs
-from src.__main__ import main
+from src import finetuning, runs, tasks
+from src.__main__ import _texts, main
 from src.corpora import Document
 from src.gpt import GPT, GPTConfig
 from src.pretrained import save
@@ -405,12 +408,112 @@ def test_a_damaged_run_is_refused(folder, tmp_path, capsys):
     assert said(capsys, "info", tmp_path)[0] == 1
 
 
+# a task of a reader's own
+
+
+@pytest.fixture(scope="module")
+def examples(tmp_path_factory):
+    """One letter decides."""
+    path = tmp_path_factory.mktemp("task") / "mine.jsonl"
+    lines = [
+        {"text": f"{left} {'good' if good else 'bad'} {right}", "label": ("no", "yes")[good]}
+        for good in (0, 1)
+        for left in ("cat", "dog", "fox", "mat")
+        for right in ("log", "box", "sat", "the")
+    ]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def tuned(folder, examples, tmp_path_factory):
+    """(folder, what was said); read only."""
+    made = tmp_path_factory.mktemp("tuned") / "model"
+    command = ["finetune", folder, examples, "--folder", made, "--steps", "20", "--every", "5"]
+    options = ["--learning-rate", "0.02", "--labels", "12", "--batch-size", "4", "--quiet"]
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        assert main([str(part) for part in [*command, *options]]) == 0
+    return made, out.getvalue()
+
+
+def test_a_task_is_learnt_from_a_file_and_scored_against_chance(tuned, examples):
+    folder, out = tuned
+    task, model = tasks.load(examples), finetuning.load(folder)
+    assert "classification: no, yes; 12 examples to learn from" in out
+    for name, part in (("validation", task.validation), ("test", task.test)):
+        share = finetuning.accuracy(model, part)
+        assert f"{name}: {share:.1%} of {len(part)} examples right" in out
+    assert f"chance: {task.chance:.1%}" in out
+
+
+def test_the_lines_of_a_file_are_given_labels_and_probabilities(tuned, tmp_path, capsys):
+    folder, _ = tuned
+    (tmp_path / "new.txt").write_text('the good cat\n\n{"text": "a bad\\tdog", "label": "?"}\n')
+    status, out, _ = said(capsys, "classify", folder, tmp_path / "new.txt")
+    model = finetuning.load(folder)
+    expected = finetuning.predict(model, [("the good cat",), ("a bad\tdog",)])
+    assert status == 0
+    assert out.splitlines() == [
+        f"{('no', 'yes')[int(probs.argmax())]}\t{float(probs.max()):.4f}" for probs in expected
+    ]
+
+
+def test_lines_are_read_from_the_standard_input_too(tuned, monkeypatch, capsys):
+    folder, _ = tuned
+    monkeypatch.setattr("sys.stdin", io.StringIO("the good cat\n"))
+    status, out, _ = said(capsys, "classify", folder)
+    assert status == 0
+    assert len(out.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "family", "texts"),
+    [
+        ('{"label": 1, "hypothesis": "b", "premise": "a"}', "entailment", ("a", "b")),
+        ('{"second": "b", "first": "a"}', "similarity", ("a", "b")),
+        ('{"choices": ["b", "c"], "context": "a"}', "choice", ("a", "b", "c")),
+        ("a\tb \t c", "choice", ("a", "b", "c")),
+    ],
+)
+def test_a_line_is_read_like_one_of_the_examples(line, family, texts):
+    assert _texts(line, family) == texts
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('{"premise": "a"}', "a JSON object with text for classification"),
+        ("{", "a JSON object with text"),
+        ("one\ttwo", "1 texts for classification, got 2"),
+        ("good " * 90, "at most 14 tokens"),
+        ("", "at least one example"),
+    ],
+)
+def test_a_line_that_fits_no_task_is_refused(tuned, tmp_path, capsys, line, message):
+    (tmp_path / "new.txt").write_text(line + "\n")
+    status, out, err = said(capsys, "classify", tuned[0], tmp_path / "new.txt")
+    assert (status, out) == (1, "")
+    assert message in err
+
+
+def test_a_folder_with_a_fine_tuned_model_is_not_overwritten(folder, tuned, examples, capsys):
+    status, _, err = said(capsys, "finetune", folder, examples, "--folder", tuned[0])
+    assert status == 1
+    assert "holds a fine-tuned model already" in err
+
+
+def test_a_run_cannot_classify_before_it_is_fine_tuned(folder, capsys):
+    status, _, err = said(capsys, "classify", folder)
+    assert status == 1
+    assert "expected a fine-tuned model" in err
+
+
 def test_the_help_names_every_command_and_an_unknown_one_is_not_understood(capsys):
     with pytest.raises(SystemExit) as stopped:
         main(["--help"])
     assert stopped.value.code == 0
     out = capsys.readouterr().out
-    assert all(name in out for name in ("train", "evaluate", "sample", "tokenize", "info"))
+    assert all(name in out for name in ("train", "evaluate", "sample", "info", "finetune"))
     with pytest.raises(SystemExit) as stopped:
         main(["fly"])
     assert stopped.value.code == 2
