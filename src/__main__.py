@@ -53,12 +53,6 @@ FINETUNE_FLAGS = [
     ("every", int, "steps between two validations"),
     ("seed", int, "of the head, the order of the batches, dropout, and which labels are drawn"),
 ]
-TEXT_KEYS = {
-    "classification": ("text",),
-    "entailment": ("premise", "hypothesis"),
-    "similarity": ("first", "second"),
-    "choice": ("context", "choices"),
-}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -222,7 +216,7 @@ def _texts(line: str, family: str) -> tuple[str, ...]:
     """The texts of a line: a JSON object as in a file of examples, or texts with tabs between."""
     if not line.lstrip().startswith("{"):
         return tuple(part.strip() for part in line.split("\t"))
-    keys = TEXT_KEYS[family]
+    keys = tasks.KEYS[family]
     try:
         record = json.loads(line)
         *texts, last = (record[key] for key in keys)

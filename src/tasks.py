@@ -562,7 +562,7 @@ def _build(
 
 # ---- a reader's own task ------------------------------------------------------------------------
 
-_KEYS = {
+KEYS = {
     "classification": ("text",),
     "entailment": ("premise", "hypothesis"),
     "similarity": ("first", "second"),
@@ -623,7 +623,7 @@ def save(task: Task, path: Path | str) -> None:
     lines = []
     for part in PARTS:
         for example in getattr(task, part):
-            record = dict(zip(_KEYS[task.family], example.texts, strict=False))
+            record = dict(zip(KEYS[task.family], example.texts, strict=False))
             record["label"] = task.labels[example.label]
             if task.family == "choice":
                 record |= {"choices": example.texts[1:], "label": example.label}
@@ -652,12 +652,12 @@ def _records(path: Path) -> Iterator[tuple]:
 def _record(where: str, record: object) -> tuple:
     """Family, texts, label and part of one object."""
     keys = set(record) - {"label", "split"} if isinstance(record, dict) else set()
-    family = next((f for f, names in _KEYS.items() if set(names) == keys), None)
+    family = next((f for f, names in KEYS.items() if set(names) == keys), None)
     if family is None or "label" not in record:
-        known = "; ".join(", ".join((*names, "label")) for names in _KEYS.values())
+        known = "; ".join(", ".join((*names, "label")) for names in KEYS.values())
         got = sorted(record) if isinstance(record, dict) else type(record).__name__
         raise ValueError(f"{where}: expected the keys {known} (and split, or not), got {got}")
-    first, *others = (record[name] for name in _KEYS[family])
+    first, *others = (record[name] for name in KEYS[family])
     if family == "choice":
         (choices,) = others
         if not isinstance(choices, list) or len(choices) < 2:
