@@ -1,16 +1,18 @@
 /* Formulas inside a line, as a printed page sets them. MathJax 3 makes each of them one box, which
    no line can break: a long one would lose its right end on a phone, and the full stop behind one
-   may begin a line. So a long formula may break after a relation or an operator at its top level,
-   and punctuation stays with the formula that it touches. */
+   may begin a line. So a long formula may break after a relation, an operator or a slash at its top
+   level, and punctuation stays with the formula that it touches. */
 "use strict";
 
-const LONG = 16; // signs; shorter formulas fit on any line
-const OPERATOR = ":scope > mjx-mo:is([space='3'], [space='4'])"; // as TeX spaces them
+const LONG = 12; // signs; shorter formulas fit on any line
+const TOP = ":is(mjx-math, mjx-math > mjx-mstyle)"; // \displaystyle makes a level of its own
+const SPACED = `${TOP} > mjx-mo:is([space='3'], [space='4'])`; // as TeX spaces its operators
+const SLASH = `${TOP} > mjx-texatom:has(> mjx-mo > mjx-c.mjx-c2F)`;
 
 function allowBreaks(formula) {
   const math = formula.querySelector("mjx-math");
   if (!math || math.querySelectorAll("mjx-c").length <= LONG) return;
-  for (const operator of math.querySelectorAll(OPERATOR)) {
+  for (const operator of formula.querySelectorAll(`${SPACED}, ${SLASH}`)) {
     operator.after(document.createElement("wbr"));
     formula.classList.add("breaks");
   }
