@@ -125,10 +125,41 @@ def cut_off_on_a_phone(visit, site):
     return found
 
 
+def formulas_without_an_end(visit, site):
+    """Formulas in a line, too long for a phone: they slide, but there is no bar that says so."""
+    visit.page.set_viewport_size(PHONE)
+    found = visit.page.evaluate(
+        """() => [...document.querySelectorAll("main span.math")]
+          .filter(e => getComputedStyle(e).display != "inline"
+                       && e.scrollWidth > e.clientWidth + 8)  // a glyph may lean out a little
+          .map(e => e.textContent)"""
+    )
+    visit.page.set_viewport_size(DESK)
+    return found
+
+
+SOURCE = re.compile(r"\$[^$\n]+\$|\\[a-z]{3,}|\|\s*:?-{2,}|\|\s*:?—|\{[a-z:]+\}`")
+
+
+def source_left_in_text(visit, site):
+    """Text that still is Markdown or LaTeX: formulas, tables, roles."""
+    lines = visit.page.evaluate(
+        """() => { const found = [];
+          const walk = document.createTreeWalker(document.querySelector("main"), NodeFilter.SHOW_TEXT);
+          while (walk.nextNode())
+            if (!walk.currentNode.parentElement.closest("pre, code, script, style, .math"))
+              found.push(walk.currentNode.data);
+          return found; }"""
+    )
+    return [line for line in lines if SOURCE.search(line)]
+
+
 CLAIMS = (
     outside_requests,
     script_errors,
     unrendered_formulas,
+    formulas_without_an_end,
+    source_left_in_text,
     images_without_words,
     broken_images,
     dead_links,
@@ -162,6 +193,15 @@ FAULTS = {
     "a formula cut short": (MATHJAX + FORMULA % r"\frac{1", {"unrendered_formulas"}),
     "a formula with an error": (MATHJAX + FORMULA % "x^1^2", {"unrendered_formulas"}),
     "a formula with an unknown macro": (MATHJAX + FORMULA % r"\none x", {"unrendered_formulas"}),
+    "a formula that slides without a bar": (
+        "<style>.math { display: inline-block; max-width: 4em; overflow-x: auto }</style>"
+        + MATHJAX
+        + FORMULA % "a + b + c + d + e + f + g",
+        {"formulas_without_an_end"},
+    ),
+    "a formula that stayed source": (r"<p>so $o = 2</p><p>\frac85$</p>", {"source_left_in_text"}),
+    "a table that stayed source": ("<p>| | a | |:—|—:| | b | 1 |</p>", {"source_left_in_text"}),
+    "a role that stayed source": ("<p>see {ref}`there`</p>", {"source_left_in_text"}),
     "an image without alt": ('<img src="dot.svg">', {"images_without_words"}),
     "an image with an empty alt": ('<img src="dot.svg" alt=" ">', {"images_without_words"}),
     "an image that is missing": (
