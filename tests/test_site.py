@@ -145,7 +145,8 @@ def source_left_in_text(visit, site):
     """Text that still is Markdown or LaTeX: formulas, tables, roles."""
     lines = visit.page.evaluate(
         """() => { const found = [];
-          const walk = document.createTreeWalker(document.querySelector("main"), NodeFilter.SHOW_TEXT);
+          const main = document.querySelector("main");
+          const walk = document.createTreeWalker(main, NodeFilter.SHOW_TEXT);
           while (walk.nextNode())
             if (!walk.currentNode.parentElement.closest("pre, code, script, style, .math"))
               found.push(walk.currentNode.data);
