@@ -126,10 +126,10 @@ def generate(
             fits its context. It changes the speed, not the text.
         generator: draws the tokens; on the CPU.
     Raises:
-        ValueError: there is nothing to begin with, max_new_tokens is negative, or the logits leave
-            no token to draw.
+        ValueError: there is nothing to begin with, max_new_tokens is negative, the context has no
+            token, or the logits leave no token to draw.
     """
-    rows, context_length = _rows(prompts), context_length or _context_of(model)
+    rows, context_length = _rows(prompts), _context_of(model, context_length)
     if max_new_tokens < 0:
         raise ValueError(f"expected 0 new tokens or more, got {max_new_tokens}")
     device = _device_of(model)
@@ -231,13 +231,13 @@ def beam_search(
             With 0 a longer text can only lose.
         context_length: as in `generate`.
     Raises:
-        ValueError: fewer than one beam, or nothing to begin with.
+        ValueError: fewer than one beam, nothing to begin with, or a context without a token.
     Source: Wu et al. 2016, section 7, with length^alpha as the penalty.
     """
     if beams < 1:
         raise ValueError(f"expected 1 beam or more, got {beams}")
     (row,) = _rows([prompt])
-    context_length, device = context_length or _context_of(model), _device_of(model)
+    context_length, device = _context_of(model, context_length), _device_of(model)
     kept = [Hypothesis(row.to(device), 0.0, 0)]
     next_logits = _stepper(model, context_length, cache=False)
     for _ in range(max_new_tokens):
@@ -260,8 +260,13 @@ def beam_search(
 # ---- what a model says of itself -------------------------------------------------------------
 
 
-def _context_of(model) -> int | None:
-    return getattr(getattr(model, "config", None), "context_length", None)
+def _context_of(model, wanted: int | None) -> int | None:
+    """How many tokens the model sees: those wanted, or else what its configuration says."""
+    if wanted is None:
+        return getattr(getattr(model, "config", None), "context_length", None)
+    if wanted < 1:
+        raise ValueError(f"expected a context of 1 token or more, got context_length={wanted}")
+    return wanted
 
 
 def _device_of(model) -> torch.device:

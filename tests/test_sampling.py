@@ -290,6 +290,15 @@ def test_a_negative_number_of_tokens_is_refused(model):
         generate(model, [[1]], max_new_tokens=-1, generator=seeded())
 
 
+@pytest.mark.parametrize("context_length", [0, -1])
+def test_a_context_without_a_token_is_refused(model, context_length):
+    limits = {"max_new_tokens": 1, "context_length": context_length}
+    with pytest.raises(ValueError, match=f"1 token or more, got context_length={context_length}"):
+        generate(model, [[1]], **limits, generator=seeded())
+    with pytest.raises(ValueError, match=f"1 token or more, got context_length={context_length}"):
+        beam_search(model, [1], beams=1, **limits)
+
+
 # beam search
 
 
