@@ -7,6 +7,7 @@ At every moment the name stands for one whole file, the old or the new.
 
 import os
 import secrets
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -17,7 +18,8 @@ def replacing(path: Path | str, *, partial: Path | str | None = None) -> Iterato
     """A new path to write to, which takes the place of `path` when the block ends without an error.
 
     After an error `path` is as it was, and nothing else is left behind. A process that is killed
-    leaves the new path behind.
+    leaves the new path behind. The file may be read by whom the umask lets read a new file, even
+    if what writes it, as safetensors does, keeps it to its owner.
 
     Args:
         path: the file; its folder is there.
@@ -28,7 +30,9 @@ def replacing(path: Path | str, *, partial: Path | str | None = None) -> Iterato
     unique = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}")
     partial = Path(partial) if partial else unique
     try:
+        mode = _mode_of_new(partial)
         yield partial
+        partial.chmod(mode)
         with open(partial, "rb+") as file:
             os.fsync(file.fileno())  # the bytes before the name: a power cut may come between
         os.replace(partial, path)
@@ -42,6 +46,15 @@ def write_text(path: Path | str, text: str) -> None:
     """Write a text as UTF-8, newlines as they are, whole or not at all."""
     with replacing(path) as partial:
         partial.write_text(text, encoding="utf-8", newline="")
+
+
+def _mode_of_new(path: Path) -> int:
+    """Who may read and write a new file here, by the umask; whatever stood there goes."""
+    path.unlink(missing_ok=True)
+    path.touch()
+    mode = stat.S_IMODE(path.stat().st_mode)
+    path.unlink()
+    return mode
 
 
 def _sync_folder(folder: Path) -> None:

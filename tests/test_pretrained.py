@@ -273,6 +273,13 @@ def test_what_the_format_cannot_say_is_not_saved(tmp_path, options):
     assert not (tmp_path / "new").exists()
 
 
+@pytest.mark.skipif(os.name != "posix", reason="modes are POSIX's")
+def test_a_saved_model_is_as_readable_as_any_new_file(folder):
+    (folder / "new").touch()
+    modes = {path.stat().st_mode for path in folder.iterdir()}
+    assert len(modes) == 1, modes
+
+
 def test_a_failed_save_leaves_the_old_files_and_nothing_else(folder, monkeypatch):
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
 
