@@ -24,6 +24,8 @@ page_sums  = find $(PAGES) $(SUMS) 2>/dev/null | LC_ALL=C sort
 
 # Benchmarks compare speeds, in minutes; these are runs too long for a chapter.
 RECORDED := benchmarks/compute.py benchmarks/gpt1.py
+# What benchmarks import, and nothing to run.
+SHARED   := benchmarks/plain.py benchmarks/rounds.py
 
 .DEFAULT_GOAL := help
 .PHONY: help book test lab check-site reproduce bench record clean
@@ -89,7 +91,7 @@ reproduce: $(READY)  ## run every chapter twice and compare all outputs
 bench: $(READY)  ## time src beside named peers, as ratios, and record them in results/
 	@echo "== Benchmarks (kenlm is built from source, once: needs a C++ compiler)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r benchmarks/requirements.txt
-	@missed=""; for benchmark in $(filter-out $(RECORDED),$(wildcard benchmarks/*.py)); do \
+	@missed=""; for benchmark in $(filter-out $(RECORDED) $(SHARED),$(wildcard benchmarks/*.py)); do \
 	  $(BIN)/python $$benchmark || missed="$$missed $$benchmark"; \
 	done; \
 	if [ -n "$$missed" ]; then echo "== Short of what is asked:$$missed" >&2; exit 1; fi
