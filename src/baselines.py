@@ -140,7 +140,7 @@ def rnn_step(
 ) -> Tensor:
     """One step of a simple recurrent network: tanh(W x + U h + b).
 
-    One number each, x = 3, h = 1, W = 1, U = -2, b = -1: tanh(3 - 2 - 1) = 0.
+    One number each, x = 3, h = 1, W = 1, U = -2, b = -1/2: tanh(3 - 2 - 1/2) = tanh(1/2) = 0.4621.
 
     Args:
         x: (..., C); the inputs of one position.

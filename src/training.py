@@ -17,7 +17,7 @@ is a function `nats_of`: its sum over a batch, which the loop divides by the num
 targets. Parameters with requires_grad=False stay as they are.
 
 Source: Loshchilov and Hutter 2019 (AdamW); Pascanu et al. 2013 (clipping).
-Derived in the chapters `likelihood/neural` and `gpt/optimisation`.
+Derived in the chapters `likelihood/neural`, `gpt/optimisation` and `gpt/training`.
 """
 
 import math
