@@ -93,6 +93,24 @@ def restore(model: nn.Module, weights: Mapping[str, Tensor], *, source: Path | s
     model.load_state_dict(weights)
 
 
+def check_same(saved: Mapping[str, Any], now: Mapping[str, Any], *, source: Path | str) -> None:
+    """Refuse to resume a run with other settings than it was begun with.
+
+    Args:
+        saved, now: plain values by name; None is as good as no entry.
+        source: where the saved ones come from, for the message.
+    Raises:
+        ValueError: two settings differ.
+    """
+    for name in sorted(saved.keys() | now.keys()):
+        if saved.get(name) != now.get(name):
+            raise ValueError(
+                f"expected the settings that {source} was saved with, got {name} = "
+                f"{now.get(name)!r}, saved with {saved.get(name)!r}: resume with the same, or "
+                "begin in another folder"
+            )
+
+
 def random_state(device: torch.device) -> dict[str, Any]:
     """Where all global random number generators stand: Python's, NumPy's, torch's, the device's."""
     numpys = np.random.get_state(legacy=False)

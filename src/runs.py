@@ -26,7 +26,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from . import corpora, microworld, parallel, pretrained, training
+from . import checkpoints, corpora, microworld, parallel, pretrained, training
 from .evaluation import Score, document_scores
 from .files import write_text
 from .gpt import GPT, GPTConfig
@@ -234,7 +234,8 @@ def train_run(
     parts = config.parts()
     tables = config.tables() | {"made": _made(parts, team.size)}
     if begun:
-        _check_same(tables, folder / "run.toml")
+        path = folder / "run.toml"
+        checkpoints.check_same(_compared(read_toml(path)), _compared(tables), source=path)
     team.wait()  # nobody writes before all have looked
     if team.rank == 0 and not begun:
         tokenizer = _TOKENIZERS[config.data.tokenizer].train(
@@ -384,19 +385,14 @@ def _batches(stream: Tensor, part: str, **options) -> Batches:
         ) from error
 
 
-def _check_same(tables: Mapping[str, Mapping[str, Any]], path: Path) -> None:
-    """Refuse to resume a run with other settings, or on another text, than it was begun with."""
-    kept = read_toml(path)
-    parts = {"made": ("sha256", "processes")} | {table: None for table in _KNOWN}
-    for table, names in parts.items():
-        then, now = kept.get(table, {}), tables[table]
-        for name in names or sorted(then.keys() | now.keys()):
-            if then.get(name) != now.get(name):
-                raise ValueError(
-                    f"expected the settings that {path} was begun with, got {name} = "
-                    f"{now.get(name)!r}, saved with {then.get(name)!r}: resume with the same, or "
-                    "begin in another folder"
-                )
+def _compared(tables: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """All that a resumed run must have in common with the one before, by name: its text, too."""
+    made = {f"made.{name}": tables.get("made", {}).get(name) for name in ("sha256", "processes")}
+    return made | {
+        f"{table}.{name}": value
+        for table in _KNOWN
+        for name, value in tables.get(table, {}).items()
+    }
 
 
 def _made(parts: corpora.Split, processes: int) -> dict[str, Any]:

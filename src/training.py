@@ -527,7 +527,7 @@ class _Run:
                 f"expected the checkpoint of a run in {self.last}, got one without "
                 f"{sorted(missing)}: was another file renamed?"
             )
-        self._check_same(state["settings"])
+        checkpoints.check_same(state["settings"], self.settings, source=self.last)
         checkpoints.restore(self.model, state["model"], source=self.last)
         self.optimiser.load_state_dict(state["optimiser"])
         checkpoints.set_random_state(state["random"][self.team.rank], self._device)
@@ -546,15 +546,6 @@ class _Run:
                 f"expected a folder without a run, {self.last} exists: pass resume=True to go on "
                 "with it, or choose another folder"
             )
-
-    def _check_same(self, saved: dict[str, Any]) -> None:
-        for name in sorted(self.settings.keys() | saved.keys()):
-            then, now = saved.get(name, "nothing"), self.settings.get(name, "nothing")
-            if then != now:
-                raise ValueError(
-                    f"expected the settings that {self.last} was saved with, got {name} = {now!r}, "
-                    f"saved with {then!r}: resume with the same, or begin in another folder"
-                )
 
     def _write(self, path: Path, **state) -> None:
         if self.team.rank == 0:

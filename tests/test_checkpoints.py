@@ -54,6 +54,21 @@ def test_the_bytes_are_on_the_disk_before_the_name_is(path, monkeypatch):
     assert calls[:2] == ["fsync", "replace"]
 
 
+def test_the_first_setting_that_differs_is_named():
+    saved = {"steps": 5, "rate": 0.1, "text": "a"}
+    for now, message in [
+        ({**saved, "text": "b"}, "last.pt was saved with, got text = 'b', saved with 'a'"),
+        ({**saved, "dropout": 0.1}, "dropout = 0.1, saved with None"),
+        ({"rate": 0.1, "text": "a"}, "steps = None, saved with 5"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            checkpoints.check_same(saved, now, source="last.pt")
+
+
+def test_a_setting_of_none_is_as_good_as_no_setting():
+    checkpoints.check_same({"steps": 5}, {"steps": 5, "clip": None}, source="last.pt")
+
+
 def test_a_missing_file_is_named(path):
     with pytest.raises(FileNotFoundError, match=r"last\.pt, found no file"):
         checkpoints.read(path)
