@@ -341,7 +341,7 @@ def scores(
         run.model,
         texts,
         context_length=context_length,
-        stride=stride or max(1, context_length // 2),
+        stride=max(1, context_length // 2) if stride is None else stride,
         n_bytes=[document.n_bytes for document in documents],
     )
 

@@ -198,6 +198,11 @@ def test_windows_advance_by_half_a_context_unless_told_otherwise(folder):
     assert scores(run, documents) != scores(run, documents, stride=1)
 
 
+def test_windows_that_do_not_advance_are_refused(folder):
+    with pytest.raises(ValueError, match=r"stride from 1 to .*, got 0"):
+        scores(open_run(folder), [Document("a", TEXT[:300])], stride=0)
+
+
 def test_two_processes_make_the_run_of_one(folder, text, tmp_path):
     shared = tmp_path / "shared"
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
