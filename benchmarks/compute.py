@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 from rounds import RESULTS, machine, record
 
-from src.evaluation import Score, paired_bootstrap
+from src.evaluation import Score, paired_bootstrap, total
 from src.ngram import NgramModel
 from src.runs import RunConfig, open_run, scores, stream_of, train_run
 
@@ -29,10 +29,6 @@ RUNS = [
     *((1_200, 0.0, 1), (1_200, 0.0, 2), (2_400, 0.0, 1)),
 ]
 ORDERS = (2, 3, 4, 5)
-
-
-def total(scored):
-    return sum(scored[1:], scored[0])
 
 
 def compressors(train, test):

@@ -18,6 +18,7 @@ import torch
 from rounds import RESULTS, machine, record
 
 from src import checkpoints
+from src.evaluation import total
 from src.runs import RunConfig, floor_of, open_run, read_toml, release, scores, train_run
 
 FOLDER = RESULTS / "gpt1"
@@ -39,8 +40,7 @@ def released(seed, home):
     shutil.rmtree(target, ignore_errors=True)
     release(run, target)
     texts = list(run.config.parts().test)[:TEXTS]
-    scored = scores(run, texts)
-    total, floor = sum(scored[1:], scored[0]), floor_of(run, texts)
+    score, floor = total(scores(run, texts)), floor_of(run, texts)
     history = checkpoints.read(home / f"seed-{seed}" / "last.pt")["history"]
     weights = (target / "model.safetensors").read_bytes()
     return {
@@ -53,7 +53,7 @@ def released(seed, home):
         "first_losses": history["losses"][:FIRST_STEPS],
         "validation": history["validation"],
         "test_texts": TEXTS,
-        "test_loss": total.loss,
+        "test_loss": score.loss,
         "test_floor": floor.loss,
     }
 

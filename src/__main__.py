@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 
 from . import corpora, finetuning, parallel, runs, runtime, sampling, tasks
-from .evaluation import bootstrap
+from .evaluation import bootstrap, total
 from .finetuning import FinetuneConfig
 from .runs import Run, RunConfig, floor_of, open_run, read_toml, scores, train_run
 
@@ -107,9 +107,9 @@ def evaluate(options: argparse.Namespace) -> None:
         name = options.text or "python-docs"
         documents = list(corpora.load(name))
     scored = scores(run, documents, stride=options.stride)
-    total = sum(scored[1:], scored[0])
-    print(f"{name}: {len(documents)} documents, {total.n_bytes:,} bytes, {total.tokens:,} tokens")
-    print(f"{total.loss:.4f} nats per token, {total.bits_per_byte:.4f} bits per byte")
+    score = total(scored)
+    print(f"{name}: {len(documents)} documents, {score.n_bytes:,} bytes, {score.tokens:,} tokens")
+    print(f"{score.loss:.4f} nats per token, {score.bits_per_byte:.4f} bits per byte")
     if len(scored) > 1:
         interval = bootstrap(scored, generator=torch.Generator().manual_seed(0))
         print(f"95 % of resamples of the documents: {interval.low:.4f} to {interval.high:.4f}")

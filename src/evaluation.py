@@ -18,7 +18,7 @@ fixed-length models" (window and stride); Koehn 2004 (bootstrap).
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import pairwise
@@ -78,6 +78,21 @@ class Score:
         if self.n_bytes is None:
             raise ValueError("expected a score that knows its bytes; pass n_bytes when scoring")
         return bits_per_byte(self.nats, self.n_bytes)
+
+
+def total(scores: Iterable[Score]) -> Score:
+    """The score of several texts together; it knows its bytes if all of them do.
+
+    >>> total([Score(4.0, 4), Score(8.0, 2)]).loss
+    2.0
+
+    Raises:
+        ValueError: there is no score.
+    """
+    scores = list(scores)
+    if not scores:
+        raise ValueError("expected at least one score to add up, got none")
+    return reduce(add, scores)
 
 
 def documents(stream: Tensor, *, end: int) -> list[Tensor]:
@@ -144,7 +159,7 @@ def corpus_perplexity(
     )
     if n_bytes is not None and n_bytes < 1:
         raise ValueError(f"expected n_bytes of at least 1, got {n_bytes}")
-    return replace(reduce(add, scores), n_bytes=n_bytes)
+    return replace(total(scores), n_bytes=n_bytes)
 
 
 def document_scores(
@@ -343,8 +358,8 @@ def _resampled(
     ratios = []
     for _ in range(resamples):
         drawn = torch.randint(count, (count,), generator=generator)
-        total, size = pairs[:, drawn].sum(1)
-        ratios.append(total / size)
+        cost, size = pairs[:, drawn].sum(1)
+        ratios.append(cost / size)
     edges = torch.tensor([(1 - level) / 2, (1 + level) / 2], dtype=torch.float64)
     low, high = torch.stack(ratios).quantile(edges).tolist()
     return Interval(sum(nats) / sum(sizes), low, high)

@@ -19,6 +19,7 @@ from src.evaluation import (
     document_scores,
     documents,
     paired_bootstrap,
+    total,
 )
 from src.likelihood import joint_log_prob, log_softmax
 from src.sources import small_english
@@ -68,11 +69,25 @@ def slow_nats(model, texts, context_length, stride):
 
 
 def test_scores_add_up_and_divide_once():
-    total = Score(4.0, 4, 3) + Score(8.0, 2, 5)  # losses 1 and 4; their mean would be 2.5
-    assert total == Score(12.0, 6, 8)
-    assert total.loss == 2.0
-    assert total.perplexity == pytest.approx(math.exp(2.0))
-    assert total.bits_per_byte == pytest.approx(12 / math.log(2) / 8)
+    score = Score(4.0, 4, 3) + Score(8.0, 2, 5)  # losses 1 and 4; their mean would be 2.5
+    assert score == Score(12.0, 6, 8)
+    assert score.loss == 2.0
+    assert score.perplexity == pytest.approx(math.exp(2.0))
+    assert score.bits_per_byte == pytest.approx(12 / math.log(2) / 8)
+
+
+def test_the_total_is_the_sum_of_all_scores():
+    assert total([Score(4.0, 4, 3), Score(8.0, 2, 5), Score(1.0, 1, 9)]) == Score(13.0, 7, 17)
+    assert total(iter([Score(4.0, 4)])) == Score(4.0, 4)
+
+
+def test_the_total_knows_its_bytes_only_if_all_are_known():
+    assert total([Score(1.0, 1, 1), Score(1.0, 1), Score(1.0, 1, 1)]).n_bytes is None
+
+
+def test_the_total_of_nothing_is_refused():
+    with pytest.raises(ValueError, match="at least one score to add up, got none"):
+        total([])
 
 
 def test_bytes_are_known_only_where_every_part_knows_them():

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from src import checkpoints, runs
+from src.evaluation import total
 from src.runs import RunConfig, floor_of, open_run, read_toml, scores, train_run
 
 FOLDER = Path(__file__).parents[1] / "results" / "gpt1"
@@ -34,8 +35,8 @@ def test_the_run_is_of_the_recipe(recorded):
 def test_the_loss_on_fixed_texts_is_what_was_recorded(recorded):
     run = open_run(FOLDER / f"seed-{recorded['seed']}")
     texts = list(run.config.parts().test)[: recorded["test_texts"]]
-    scored = scores(run, texts)
-    assert sum(scored[1:], scored[0]).loss == pytest.approx(recorded["test_loss"], abs=1e-4)
+    found = total(scores(run, texts)).loss
+    assert found == pytest.approx(recorded["test_loss"], abs=1e-4)
     assert floor_of(run, texts).loss == pytest.approx(recorded["test_floor"], abs=1e-9)
 
 

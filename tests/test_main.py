@@ -14,6 +14,7 @@ import torch
 from src import finetuning, runs, tasks
 from src.__main__ import _texts, main
 from src.corpora import Document
+from src.evaluation import total
 from src.gpt import GPT, GPTConfig
 from src.pretrained import save
 from src.runs import RunConfig, open_run, read_toml, scores, stream_of
@@ -80,9 +81,9 @@ def test_a_run_is_scored_on_the_part_of_its_text_that_it_never_saw(folder, capsy
     assert "the test part of" in out
     run = open_run(folder)
     parts = run.config.parts()
-    total = sum((scored := scores(run, list(parts.test)))[1:], scored[0])
-    assert f"{total.bits_per_byte:.4f} bits per byte" in out
-    assert total.n_bytes == parts.test.n_bytes
+    score = total(scores(run, list(parts.test)))
+    assert f"{score.bits_per_byte:.4f} bits per byte" in out
+    assert score.n_bytes == parts.test.n_bytes
 
 
 def test_another_text_is_scored_too(folder, capsys, tmp_path):
