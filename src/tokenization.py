@@ -70,7 +70,7 @@ class Tokenizer(ABC):
             TypeError: the text is not a string, or `allowed_special` is one.
             ValueError: a lone surrogate; a name that is none of `specials`.
         """
-        _check_text(text)
+        check_text(text)
         if not allowed_special:
             return self._encode(text)
         ids = []
@@ -153,7 +153,12 @@ def _is_key(key: object, table: Mapping) -> bool:
         return False
 
 
-def _check_text(text: str) -> None:
+def check_text(text: str) -> None:
+    """Refuse what no tokenizer can encode.
+
+    Raises:
+        TypeError: the text is not a string. ValueError: it has a lone surrogate.
+    """
     if not isinstance(text, str):
         hint = '; decode it first: text.decode("utf-8")' if isinstance(text, bytes) else ""
         raise TypeError(f"expected a text, a str, got {type(text).__name__}{hint}")
@@ -177,19 +182,25 @@ def _texts(text: str | Iterable[str]) -> Iterable[str]:
     return [text] if isinstance(text, str) else text
 
 
-def _numbered_specials(specials: Iterable[str] | Mapping[str, int], first: int) -> dict[str, int]:
-    """The id of each name, from `first` on unless the ids are given."""
+def special_names(specials: Iterable[str]) -> list[str]:
+    """The names of special tokens, if they can be names.
+
+    Raises:
+        TypeError: a string rather than a collection of names.
+        ValueError: a name twice, an empty one, or one with a lone surrogate.
+    """
     if isinstance(specials, str):
         raise TypeError(f"specials must be a collection of names, write ({specials!r},)")
     names = list(specials)
     if len(set(names)) < len(names) or not all(isinstance(n, str) and n for n in names):
         raise ValueError(f"specials must be different names that are not empty, got {names}")
     for name in names:
-        _check_text(name)
-    return dict(specials) if isinstance(specials, Mapping) else _enumerated(names, first)
+        check_text(name)
+    return names
 
 
-def _enumerated(names: Iterable[str], first: int) -> dict[str, int]:
+def enumerated(names: Iterable[str], first: int) -> dict[str, int]:
+    """The id of each name, from `first` on."""
     return {name: number for number, name in enumerate(names, start=first)}
 
 
@@ -205,8 +216,8 @@ class _ListTokenizer(Tokenizer):
         pieces = list(pieces)
         if len(set(pieces)) < len(pieces):
             raise ValueError("expected different pieces, got one of them twice")
-        self.specials = _enumerated(FOUR_SPECIALS, 0)
-        self._ids = _enumerated(pieces, len(FOUR_SPECIALS))
+        self.specials = enumerated(FOUR_SPECIALS, 0)
+        self._ids = enumerated(pieces, len(FOUR_SPECIALS))
         names = chain(self.specials, self._ids)
         self._bytes = {number: name.encode() for number, name in enumerate(names)}
 
@@ -225,7 +236,7 @@ class _ListTokenizer(Tokenizer):
             )
         counts = Counter()
         for one in _texts(text):
-            _check_text(one)
+            check_text(one)
             counts.update(cls.pieces(one))
         ranked = sorted(counts, key=lambda piece: (-counts[piece], piece))
         return cls(ranked if vocab_size is None else ranked[: vocab_size - len(FOUR_SPECIALS)])
@@ -393,11 +404,16 @@ def _compiled(pattern: str) -> regex.Pattern:
     return compiled
 
 
-def count_words(texts: Iterable[str], pattern: str | None = GPT2_PATTERN) -> Counter[str]:
-    """How often each word occurs; memory grows with the different words, not with the texts."""
+def count_words(texts: str | Iterable[str], pattern: str | None = GPT2_PATTERN) -> Counter[str]:
+    """How often each word occurs; memory grows with the different words, not with the texts.
+
+    Args:
+        texts: one text, or an iterable of texts.
+        pattern: as for `split_words`.
+    """
     counts = Counter()
-    for text in texts:
-        _check_text(text)
+    for text in _texts(texts):
+        check_text(text)
         for words in _words_by_block(text, pattern):
             counts.update(words)
     return counts
@@ -578,7 +594,9 @@ class BytePairTokenizer(Tokenizer):
         self.pattern, self.add_prefix_space = pattern, add_prefix_space
         if pattern is not None:
             _compiled(pattern)
-        self.specials = _numbered_specials(specials, len(spelled))
+        names = special_names(specials)
+        given = isinstance(specials, Mapping)
+        self.specials = dict(specials) if given else enumerated(names, len(spelled))
         self._ids = list(range(len(spelled)) if ids is None else ids)
         _check_ids(self._ids, self.specials, len(spelled))
         self._bytes = dict(zip(self._ids, spelled, strict=True))
@@ -610,7 +628,7 @@ class BytePairTokenizer(Tokenizer):
         Raises:
             ValueError: less than 256 ids and the special tokens; a lone surrogate in a text.
         """
-        smallest = 256 + len(_numbered_specials(specials, 0))
+        smallest = 256 + len(special_names(specials))
         if not smallest <= vocab_size <= _MOST_SYMBOLS:
             raise ValueError(
                 f"vocab_size must be from {smallest} (256 bytes and {smallest - 256} special "
@@ -772,7 +790,7 @@ class BytePairTokenizer(Tokenizer):
 
 
 def load(path: str | os.PathLike[str]) -> BytePairTokenizer | WordTokenizer | CharacterTokenizer:
-    """The tokenizer that the `save` of any of these wrote.
+    """The tokenizer that the `save` of any of these wrote; `UnigramTokenizer.load` reads its own.
 
     Raises:
         ValueError: the file is none of these, or not whole, or not in order.

@@ -3,8 +3,9 @@
 Three formats of byte-level byte-pair encoding: ours, one JSON object; GPT-2's, `vocab.json` (a
 token's spelling -> its id) and `merges.txt` (two spellings a line, the first learned first); and
 `tokenizer.json` of Hugging Face's library `tokenizers`, which holds both and how a text is cut.
-The last two spell bytes in an alphabet of 256 characters that can be seen. And one format for a
-list of pieces, words or characters, in the order of their ids.
+The last two spell bytes in an alphabet of 256 characters that can be seen. And two formats of ours
+in the order of the ids: a list of pieces, words or characters; and the pieces of a unigram
+tokenizer with their log-probabilities.
 
 A file is data: it is read as JSON or as lines, never run, and every entry is checked before
 anything is made of it. A writer fills a file beside the old one, which then takes its place at
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -29,6 +31,7 @@ _Path = str | os.PathLike[str]
 
 _FORMAT = "next-token byte-pair encoding 1"
 _LIST_FORMAT = "next-token pieces 1"
+_UNIGRAM_FORMAT = "next-token unigram 1"
 _LARGEST_FILE = 1 << 28  # bytes; a vocabulary of a million tokens has less
 
 
@@ -64,8 +67,7 @@ def read_own(path: _Path, *, patterns: Collection[str | None]) -> dict:
             f"expected the format {_FORMAT!r}, got {content.get('format')!r}; for other files "
             "there are load_gpt2 and load_hugging_face"
         )
-    if (pattern := content.get("pattern", "")) not in patterns:
-        raise ValueError(f"expected GPT-2's pattern or the one named, got {pattern!r}")
+    pattern = _pattern(content, patterns)
     triples = _field(content, "merges", list)
     if not all(isinstance(triple, list) and len(triple) == 3 for triple in triples):
         raise ValueError("expected merges as [left, right, id]")
@@ -95,12 +97,53 @@ def read_pieces(path: _Path, kind: str) -> list[str]:
     return pieces
 
 
+def write_unigram(
+    path: _Path, *, log_probs: Mapping[bytes, float], specials: Sequence[str], pattern: str | None
+) -> None:
+    """Write a unigram tokenizer: [a piece's bytes as Latin-1, its log-probability; null: -inf]."""
+    pieces = [
+        [piece.decode("latin-1"), float(value) if value > -math.inf else None]
+        for piece, value in log_probs.items()
+    ]
+    content = {"format": _UNIGRAM_FORMAT, "pattern": pattern, "specials": list(specials)}
+    _write_json(path, content | {"pieces": pieces})
+
+
+def read_unigram(path: _Path, *, patterns: Collection[str | None]) -> dict:
+    """The settings in a file that `write_unigram` wrote, with one of these patterns."""
+    content = _read_json(path)
+    if (found := content.get("format")) != _UNIGRAM_FORMAT:
+        raise ValueError(f"expected the format {_UNIGRAM_FORMAT!r}, got {found!r}")
+    log_probs = {}
+    for pair in (pairs := _field(content, "pieces", list)):
+        match pair:
+            case [str(spelled), float() | None as value]:
+                log_probs[spelled.encode("latin-1")] = -math.inf if value is None else value
+            case _:
+                raise ValueError(f"expected [piece, log-probability or null], got {pair!r}")
+    all_bytes = [bytes([byte]) for byte in range(256)]
+    if len(log_probs) < len(pairs) or [*log_probs][:256] != all_bytes:
+        raise ValueError("expected each piece once, the 256 bytes first, got them otherwise")
+    specials, pattern = _field(content, "specials", list), _pattern(content, patterns)
+    return {"log_probs": log_probs, "specials": specials, "pattern": pattern}
+
+
+def _pattern(content: Mapping, patterns: Collection[str | None]) -> str | None:
+    """The splitting pattern of a file, if it is one of these."""
+    if (pattern := content.get("pattern", "")) not in patterns:
+        raise ValueError(f"expected the default pattern or the one named, got {pattern!r}")
+    return pattern
+
+
 def kind_of(path: _Path) -> str | None:
     """What pieces a file of ours holds, "words" or "characters"; None: byte pairs."""
     content = _read_json(path)
     found = content.get("format")
     if found not in (_FORMAT, _LIST_FORMAT):
-        raise ValueError(f"expected the format {_FORMAT!r} or {_LIST_FORMAT!r}, got {found!r}")
+        hint = "; UnigramTokenizer.load reads it" if found == _UNIGRAM_FORMAT else ""
+        raise ValueError(
+            f"expected the format {_FORMAT!r} or {_LIST_FORMAT!r}, got {found!r}{hint}"
+        )
     return None if found == _FORMAT else _field(content, "kind", str)
 
 

@@ -18,16 +18,26 @@ in logarithms and plain Python. Source: Kudo 2018, section 3. Derived in `tokens
 from __future__ import annotations
 
 import math
+import os
 import random
-import re
 import warnings
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain, repeat
 from typing import NamedTuple
 
+from . import tokenizer_files as files
 from .progress import progress as progress_bar
+from .tokenization import (
+    END,
+    Tokenizer,
+    check_text,
+    count_words,
+    enumerated,
+    special_names,
+    split_words,
+)
 
 # Letters, digits or signs, each with the space before them if there is one; or white space.
 PATTERN = r" ?[^\W\d_]+| ?\d+| ?(?:[^\s\w]|_)+|\s+(?!\S)|\s+"
@@ -165,7 +175,7 @@ def sample_path(
             (alpha of Kudo 2018, section 3.3.)
     """
     if sharpness < 0:
-        raise ValueError(f"sharpness must be at least 0, got {sharpness!r}")
+        raise ValueError(f"expected a sharpness of at least 0, got {sharpness!r}")
     # An impossible token stays impossible, and 0 times minus infinity is no number.
     scores = [sharpness * value if value > -math.inf else value for value in log_probs]
     alpha = forward(edges, scores)
@@ -181,7 +191,10 @@ def sample_path(
 def _possible(total: float) -> float:
     """The log-probability of a word, if it has a segmentation at all."""
     if total == -math.inf:
-        raise ValueError("no row of tokens spells this word: add the missing bytes as tokens")
+        raise ValueError(
+            "expected a word that some row of tokens spells, got one that none does: add the "
+            "missing bytes as tokens"
+        )
     return total
 
 
@@ -302,7 +315,7 @@ class Step(NamedTuple):
 # ---- the tokenizer ---------------------------------------------------------------------------
 
 
-class UnigramTokenizer:
+class UnigramTokenizer(Tokenizer):
     """Tokens with probabilities; encodes a text by the likeliest segmentation of each of its words.
 
     Ids 0 to 255 are the bytes, then come the learnt tokens, then the special ones.
@@ -317,18 +330,19 @@ class UnigramTokenizer:
         log_probs: Mapping[bytes, float],
         *,
         pattern: str | None = PATTERN,
-        specials: Sequence[str] = ("<|endoftext|>",),
+        specials: Iterable[str] = (END,),
     ) -> None:
         """A tokenizer with the given tokens, which get their ids in the order of the mapping.
 
         Args:
             log_probs: for each token its log-probability, nats. A byte that is missing gets the
                 least that training gives to any.
-            pattern: what a word is, as a regular expression whose matches make up every text; no
-                token crosses a word's end. None: the whole text is one word.
+            pattern: what a word is, as for `tokenization.split_words`; no token crosses a word's
+                end. None: the whole text is one word.
             specials: names of tokens that are no text.
         Raises:
-            ValueError: an empty token, a log-probability that is none, a name given twice.
+            ValueError: an empty token, a log-probability that is none, a name given twice, a
+                pattern with groups.
         """
         for piece, value in log_probs.items():
             if not piece or not value <= 0:
@@ -338,17 +352,15 @@ class UnigramTokenizer:
                 )
         if (total := math.fsum(map(math.exp, log_probs.values()))) > 1.001:
             raise ValueError(f"expected probabilities that sum to at most 1, got {total:.4f}")
-        if len(set(specials)) < len(specials) or "" in specials:
-            raise ValueError(f"expected different names of special tokens, got {list(specials)}")
         complete = dict.fromkeys(BYTES, math.log(_FLOOR)) | dict(log_probs)
         self.pieces: tuple[bytes, ...] = tuple(complete)
         self.log_probs: tuple[float, ...] = tuple(complete.values())
         self.ids: dict[bytes, int] = {piece: token for token, piece in enumerate(self.pieces)}
-        self.specials: dict[str, int] = {
-            name: token for token, name in enumerate(specials, start=len(self.pieces))
-        }
-        self._names = tuple(specials)
-        self._pattern = None if pattern is None else re.compile(pattern)
+        self.pattern = pattern
+        split_words("", pattern)  # which checks it
+        self.specials = enumerated(special_names(specials), len(self.pieces))
+        self._bytes = dict(enumerate(self.pieces))
+        self._bytes |= {token: name.encode() for name, token in self.specials.items()}
         self._longest = max(map(len, self.pieces))
         self._best = lru_cache(_CACHED_WORDS)(self._best_of_word)
 
@@ -363,7 +375,7 @@ class UnigramTokenizer:
         kept: float = 0.75,
         em_steps: int = 2,
         pattern: str | None = PATTERN,
-        specials: Sequence[str] = ("<|endoftext|>",),
+        specials: Iterable[str] = (END,),
         progress: bool = False,
         report: Callable[[Step], object] | None = None,
     ) -> UnigramTokenizer:
@@ -386,11 +398,12 @@ class UnigramTokenizer:
             ValueError: the vocabulary is too small for bytes and special tokens, the text is empty
                 or holds a lone surrogate, or an option is out of range.
         """
+        specials = special_names(specials)
         wanted = vocab_size - len(BYTES) - len(specials)
         if wanted < 0:
             raise ValueError(
-                f"vocab_size must be at least {len(BYTES) + len(specials)}, for 256 bytes and "
-                f"{len(specials)} special tokens; got {vocab_size}"
+                f"expected a vocab_size of at least {len(BYTES) + len(specials)}, 256 bytes and "
+                f"{len(specials)} special tokens, got {vocab_size}"
             )
         if not 0 < kept < 1 or em_steps < 1 or longest < 1:
             raise ValueError(
@@ -398,7 +411,9 @@ class UnigramTokenizer:
                 f"got kept={kept!r}, em_steps={em_steps!r}, longest={longest!r}"
             )
         words = count_words(text, pattern)
-        spelt = {_to_bytes(word): frequency for word, frequency in words.items()}
+        if not any(words):
+            raise ValueError("expected some text, got none")
+        spelt = {word.encode(): frequency for word, frequency in words.items()}
         seeds = seed_pieces(words, 10 * wanted if n_seeds is None else n_seeds, longest=longest)
         if len(seeds) < wanted:
             warnings.warn(
@@ -426,56 +441,9 @@ class UnigramTokenizer:
         ordered = {piece: log_probs[piece] for piece in chain(BYTES, learnt)}
         return cls(ordered, pattern=pattern, specials=specials)
 
-    @property
-    def vocab_size(self) -> int:
-        """The number of ids: bytes, learnt tokens and special tokens."""
-        return len(self.pieces) + len(self._names)
-
-    def token_bytes(self, token: int) -> bytes:
-        """The bytes that an id stands for; for a special token, those of its name.
-
-        Raises:
-            ValueError: there is no such id.
-        """
-        if not 0 <= token < self.vocab_size:
-            raise ValueError(f"expected an id from 0 to {self.vocab_size - 1}, got {token}")
-        if token < len(self.pieces):
-            return self.pieces[token]
-        return self._names[token - len(self.pieces)].encode()
-
-    def encode(self, text: str, allowed_special: Collection[str] = ()) -> list[int]:
-        """The ids of the likeliest segmentation.
-
-        Args:
-            text: any text without lone surrogates.
-            allowed_special: the names that may become special tokens; no other text can forge one.
-        Raises:
-            TypeError: `allowed_special` is a string.
-            ValueError: a lone surrogate; a name that is none of `specials`.
-        """
-        if isinstance(allowed_special, str):
-            raise TypeError(f"allowed_special must be a collection, got {allowed_special!r}")
-        if unknown := sorted(set(allowed_special) - set(self.specials)):
-            raise ValueError(f"allowed_special must be in {list(self.specials)}, got {unknown}")
-        # The first of the alternatives that fits is taken, so the longest must stand first.
-        names = map(re.escape, sorted(allowed_special, key=len, reverse=True))
-        parts = re.split(f"({'|'.join(names)})", text) if allowed_special else [text]
-        ids = []
-        for number, part in enumerate(parts):  # text, name, text, name, …, text
-            if number % 2:
-                ids.append(self.specials[part])
-            else:
-                ids += chain.from_iterable(self._best(word)[0] for word in self._words(part))
-        return ids
-
-    def decode(self, ids: Iterable[int], errors: str = "replace") -> str:
-        """The text of any ids, the best segmentation or not.
-
-        Args:
-            ids: below `vocab_size`.
-            errors: what to do about bytes that are no UTF-8: "replace" or "strict".
-        """
-        return b"".join(map(self.token_bytes, ids)).decode("utf-8", errors)
+    def _encode(self, text: str) -> list[int]:
+        """The ids of the likeliest segmentation of each word."""
+        return list(chain.from_iterable(self._best(word)[0] for word in self._words(text)))
 
     def log_prob(self, text: str) -> float:
         """log of the sum over all segmentations of the text's words, nats."""
@@ -500,10 +468,35 @@ class UnigramTokenizer:
 
     def posteriors(self, word: str) -> list[Posterior]:
         """The posterior of each token at each place of one word; see `posteriors`."""
-        return posteriors(self._lattice(_to_bytes(word)), self.log_probs)
+        check_text(word)
+        return posteriors(self._lattice(word.encode()), self.log_probs)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write everything to one JSON file, which `load` reads."""
+        log_probs = dict(zip(self.pieces, self.log_probs, strict=True))
+        files.write_unigram(
+            path, log_probs=log_probs, specials=[*self.specials], pattern=self.pattern
+        )
+
+    @classmethod
+    def load(
+        cls, path: str | os.PathLike[str], *, pattern: str | None = PATTERN
+    ) -> UnigramTokenizer:
+        """The tokenizer that `save` wrote.
+
+        Args:
+            path: the file.
+            pattern: one that the file may have besides `PATTERN` and none, as for
+                `BytePairTokenizer.load`.
+        Raises:
+            ValueError: the file is not such a file, or not whole, or not in order.
+        """
+        with files.naming(path):
+            return cls(**files.read_unigram(path, patterns=(None, PATTERN, pattern)))
 
     def _words(self, text: str) -> Iterator[bytes]:
-        return map(_to_bytes, split_words(text, self._pattern))
+        check_text(text)
+        return map(str.encode, split_words(text, self.pattern))
 
     def _lattice(self, word: bytes) -> Lattice:
         return lattice(word, self.ids, longest=self._longest)
@@ -548,43 +541,3 @@ def _worth_most(pieces: Sequence[bytes], losses: Sequence[float], size: int) -> 
         range(len(BYTES), len(pieces)), key=lambda token: (-losses[token], pieces[token])
     )
     return [*range(len(BYTES)), *order[:size]]
-
-
-def count_words(texts: str | Iterable[str], pattern: str | None = PATTERN) -> Counter[str]:
-    """How often each word occurs; memory grows with the different words, not with the text.
-
-    Raises:
-        ValueError: there is no word at all.
-    """
-    compiled = None if pattern is None else re.compile(pattern)
-    words: Counter[str] = Counter()
-    for text in [texts] if isinstance(texts, str) else texts:
-        words.update(split_words(text, compiled))
-    if not words:
-        raise ValueError("expected some text, got none")
-    return words
-
-
-def split_words(text: str, pattern: re.Pattern[str] | None) -> list[str]:
-    """The words of a text, which joined give it back.
-
-    Raises:
-        ValueError: the pattern leaves some of the text out.
-    """
-    if pattern is None:
-        return [text] if text else []
-    words = [match[0] for match in pattern.finditer(text)]
-    if sum(map(len, words)) != len(text):
-        raise ValueError(f"the pattern {pattern.pattern!r} leaves out a part of {text[:40]!r}")
-    return [word for word in words if word]
-
-
-def _to_bytes(text: str) -> bytes:
-    """UTF-8, with a hint where there is none."""
-    try:
-        return text.encode()
-    except UnicodeEncodeError as error:
-        raise ValueError(
-            f"expected text, got the lone surrogate {text[error.start]!a}, which UTF-8 "
-            "cannot hold; read the file with errors='replace'"
-        ) from error

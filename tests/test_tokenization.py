@@ -339,6 +339,10 @@ def test_progress_is_shown_beside_standard_output(capsys):
     assert capsys.readouterr().out == ""
 
 
+def test_one_text_is_counted_as_a_list_of_it_is():
+    assert count_words("to be or not to be") == count_words(["to be or not to be"])
+
+
 def test_memory_grows_with_words_and_not_with_text():
     """2 MB of text with 1,000 different words: far less than the text is ever held."""
     lines = (" ".join(f"word{(k * j) % 1_000}" for j in range(200)) for k in range(1_400))
@@ -556,7 +560,7 @@ def test_a_prefix_space_comes_once_and_where_there_is_text(trained):
 def test_a_strangers_pattern_must_be_named(tmp_path, trained):
     pattern = r"\w+|\W+"
     BytePairTokenizer(trained.merges, pattern=pattern).save(tmp_path / "own.json")
-    with pytest.raises(ValueError, match="expected GPT-2's pattern or the one named"):
+    with pytest.raises(ValueError, match="expected the default pattern or the one named"):
         BytePairTokenizer.load(tmp_path / "own.json")
     again = BytePairTokenizer.load(tmp_path / "own.json", pattern=pattern)
     assert again.pattern == pattern

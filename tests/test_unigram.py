@@ -1,9 +1,9 @@
 """The unigram tokenizer against every segmentation written out, its laws, and SentencePiece."""
 
 import io
+import json
 import math
 import random
-import re
 import warnings
 from collections import Counter
 from itertools import pairwise
@@ -12,14 +12,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from src import unigram
+from src import tokenization, unigram
+from src.tokenization import count_words, split_words
 from src.unigram import (
     BYTES,
     ESCAPE,
+    PATTERN,
     UnigramTokenizer,
     backward,
     best_path,
-    count_words,
     expect,
     forward,
     lattice,
@@ -27,7 +28,6 @@ from src.unigram import (
     posteriors,
     sample_path,
     seed_pieces,
-    split_words,
 )
 
 TEXT = (
@@ -193,7 +193,7 @@ def test_a_word_that_nothing_spells_is_refused():
         lambda: posteriors(edges, [0.0]),
         lambda: sample_path(edges, [0.0], generator=random.Random(0)),
     ):
-        with pytest.raises(ValueError, match="no row of tokens spells"):
+        with pytest.raises(ValueError, match="some row of tokens spells, got one that none does"):
             refused()
 
 
@@ -242,7 +242,7 @@ def test_one_step_of_em_rises_from_any_start():
         draw = random.Random(seed)
         pieces = [*BYTES, b"th", b"in", b"ing", b"think", b" the", b"nk"]
         ids = {piece: token for token, piece in enumerate(pieces)}
-        words = count_words(TEXT)
+        words = count_words(TEXT, PATTERN)
         lattices = [lattice(word.encode(), ids) for word in words]
         log_probs = maximise([draw.expovariate(1) for _ in pieces], [-1.0] * len(pieces))
         first = expect(lattices, words.values(), log_probs)
@@ -251,7 +251,7 @@ def test_one_step_of_em_rises_from_any_start():
 
 
 def test_expected_counts_cover_each_byte_once():
-    words = count_words(TEXT)
+    words = count_words(TEXT, PATTERN)
     tokenizer, _ = trained()
     lattices = [lattice(word.encode(), tokenizer.ids) for word in words]
     counts = expect(lattices, words.values(), tokenizer.log_probs).counts
@@ -372,12 +372,12 @@ def test_any_text_comes_back(tokenizer, text, seed):
 @settings(max_examples=200, deadline=None)
 @given(st.text())
 def test_words_join_to_the_text(text):
-    assert "".join(split_words(text, re.compile(unigram.PATTERN))) == text
+    assert "".join(split_words(text, PATTERN)) == text
 
 
 def test_words_keep_the_space_before_them():
-    words = count_words("a fox, 12 foxes\n\n  can't_do it")
-    assert list(words) == ["a", " fox", ",", " 12", " foxes", "\n\n ", " can", *"'t_", "do", " it"]
+    words = split_words("a fox, 12 foxes\n\n  can't_do it", PATTERN)
+    assert words == ["a", " fox", ",", " 12", " foxes", "\n\n ", " can", *"'t_", "do", " it"]
 
 
 def test_the_probability_of_a_text_is_the_product_of_those_of_its_words(tokenizer):
@@ -410,7 +410,7 @@ def test_of_overlapping_special_tokens_the_longest_wins():
 
 
 def test_special_names_are_given_as_a_collection():
-    with pytest.raises(TypeError, match=r"collection, got '<\|endoftext"):
+    with pytest.raises(TypeError, match=r"collection of names, got the string '<\|endoftext"):
         UnigramTokenizer({}).encode("a", "<|endoftext|>")
     with pytest.raises(ValueError, match=r"got \['<pad>'\]"):
         UnigramTokenizer({}).encode("a", ["<pad>"])
@@ -448,7 +448,8 @@ def test_an_id_out_of_range_is_refused(tokenizer, token):
         (lambda: UnigramTokenizer.train("a", vocab_size=256), "at least 257.*got 256"),
         (lambda: UnigramTokenizer.train("", vocab_size=300), "expected some text"),
         (lambda: UnigramTokenizer.train([], vocab_size=300), "expected some text"),
-        (lambda: UnigramTokenizer.train("a\ud800", vocab_size=300), "lone surrogate '.ud800'"),
+        (lambda: UnigramTokenizer.train("", 300, pattern="a*"), "expected some text"),
+        (lambda: UnigramTokenizer.train("a\ud800", vocab_size=300), r"lone surrogate U\+D800"),
         (lambda: UnigramTokenizer.train("a", vocab_size=300, kept=1.0), "kept=1.0"),
         (lambda: UnigramTokenizer.train("a", vocab_size=300, em_steps=0), "em_steps=0"),
         (lambda: UnigramTokenizer.train("a", vocab_size=300, longest=0), "longest=0"),
@@ -458,7 +459,10 @@ def test_an_id_out_of_range_is_refused(tokenizer, token):
         (lambda: UnigramTokenizer({b"ab": math.nan}), "at most 0"),
         (lambda: UnigramTokenizer({b"ab": -0.1, b"c": -0.1}), "at most 1, got 1.8"),
         (lambda: UnigramTokenizer({}, specials=("<s>", "<s>")), "different names"),
-        (lambda: UnigramTokenizer({}).encode("ab\udc00"), "lone surrogate '.udc00'"),
+        (lambda: UnigramTokenizer({}, pattern="(a)|."), "without groups"),
+        (lambda: UnigramTokenizer({}).encode("ab\udc00"), r"lone surrogate U\+DC00"),
+        (lambda: UnigramTokenizer({}).log_prob("ab\udc00"), r"expected text .* U\+DC00"),
+        (lambda: UnigramTokenizer({}).posteriors("ab\udc00"), r"expected text .* U\+DC00"),
         (
             lambda: UnigramTokenizer({}).sample("a", generator=random.Random(), sharpness=-1),
             "at least 0, got -1",
@@ -474,6 +478,88 @@ def test_the_cache_does_not_hand_out_what_a_caller_may_change(tokenizer):
     ids = tokenizer.encode("thinking")
     ids.clear()
     assert tokenizer.decode(tokenizer.encode("thinking")) == "thinking"
+
+
+def test_special_tokens_may_come_from_any_iterable():
+    tokenizer, _ = trained(specials=iter(["<a>", "<b>"]))
+    assert tokenizer.specials == {"<a>": 305, "<b>": 306}
+
+
+def test_a_string_is_not_taken_for_names_of_special_tokens():
+    for refused in (
+        lambda: UnigramTokenizer({}, specials="<s>"),
+        lambda: UnigramTokenizer.train("abab", 300, specials="<s>"),
+    ):
+        with pytest.raises(TypeError, match=r"write \('<s>',\)"):
+            refused()
+
+
+# ---- files -----------------------------------------------------------------------------------
+
+
+def test_a_saved_tokenizer_comes_back_as_it_was(tmp_path):
+    pieces = {b"\xff\x00": -2.5, "ö".encode(): -1 / 3, b"never": -math.inf, b"ab": -3}
+    for one in (
+        trained(specials=("<|endoftext|>", "<pad>"))[0],
+        UnigramTokenizer(pieces, pattern=None, specials=()),
+    ):
+        one.save(tmp_path / "tokenizer.json")
+        other = UnigramTokenizer.load(tmp_path / "tokenizer.json")
+        for name in ("pieces", "log_probs", "ids", "specials", "pattern"):
+            assert getattr(other, name) == getattr(one, name)
+        assert other.encode("refined ö ab" + TEXT) == one.encode("refined ö ab" + TEXT)
+
+
+def test_an_impossible_piece_is_written_as_json_knows_it(tmp_path):
+    UnigramTokenizer({b"never": -math.inf}).save(tmp_path / "tokenizer.json")
+    found = json.loads((tmp_path / "tokenizer.json").read_text(), parse_constant=pytest.fail)
+    assert found["pieces"][256] == ["never", None]
+
+
+def test_a_pattern_of_ones_own_is_loaded_if_it_is_named(tmp_path):
+    UnigramTokenizer({}, pattern="(?s:.)").save(tmp_path / "own.json")
+    with pytest.raises(ValueError, match=r"own\.json: expected the default pattern or the one na"):
+        UnigramTokenizer.load(tmp_path / "own.json")
+    assert UnigramTokenizer.load(tmp_path / "own.json", pattern="(?s:.)").pattern == "(?s:.)"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"format": "next-token pieces 1"}, "expected the format .* got 'next-token pieces 1'"),
+        ({"pattern": ["a"]}, "pattern"),
+        ({"specials": {"<s>": 300}}, "expected 'specials' as list"),
+        ({"specials": ["<s>", "<s>"]}, "different names"),
+        ({"specials": [["<s>"]]}, "unhashable"),
+        ({"pieces": None}, "expected 'pieces' as list"),
+        ({256: ["ab"]}, r"expected \[piece, log-probability or null\], got \['ab'\]"),
+        ({256: ["ab", "-1.0"]}, "log-probability or null"),
+        ({256: ["ab", True]}, "log-probability or null"),
+        ({256: ["Ġa", -1.0]}, "latin-1"),
+        ({256: ["", -1.0]}, "not empty"),
+        ({256: ["ab", 0.5]}, "at most 0"),
+        ({256: ["ab", math.nan]}, "at most 0"),
+        ({256: ["ab", -0.01], 257: ["cd", -0.01]}, "sum to at most 1"),
+        ({256: ["cd", -3.0]}, "each piece once"),
+        ({97: ["cd", -3.0], 257: ["a", -3.0]}, "256 bytes first"),
+    ],
+)
+def test_a_wrong_entry_of_a_file_is_refused(change, message, tmp_path):
+    path = tmp_path / "own.json"
+    UnigramTokenizer({b"ab": -3.0, b"cd": -3.0}).save(path)
+    content = json.loads(path.read_text(encoding="utf-8"))
+    for key, value in change.items():
+        (content if isinstance(key, str) else content["pieces"])[key] = value
+    path.write_text(json.dumps(content), encoding="utf-8")
+    with pytest.raises(ValueError, match=message) as refused:
+        UnigramTokenizer.load(path)
+    assert "own.json" in str(refused.value)
+
+
+def test_who_opens_the_file_with_the_other_load_is_told_which(tmp_path):
+    UnigramTokenizer({}).save(tmp_path / "tokenizer.json")
+    with pytest.raises(ValueError, match=r"unigram 1'; UnigramTokenizer\.load reads it"):
+        tokenization.load(tmp_path / "tokenizer.json")
 
 
 # ---- an independent implementation -----------------------------------------------------------
