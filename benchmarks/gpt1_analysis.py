@@ -15,7 +15,7 @@ used for the arm, and test accuracies are only reported. Parts:
     others     three more tasks that were tried, with and without pre-training
 
     python benchmarks/gpt1_analysis.py CACHE [--part PART …] [--quick]
-                       three quarters of an hour of two cores; goes on with what is in CACHE
+                       half an hour of two cores; goes on with what is in CACHE
 
 Writes results/gpt1_analysis.json and .md. What each cell took is in CACHE, a line each.
 """
