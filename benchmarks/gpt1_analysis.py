@@ -842,7 +842,8 @@ def table(kept):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("cache", type=Path)
+    default = RESULTS.parent / "_build" / "gpt1_analysis"
+    parser.add_argument("cache", type=Path, nargs="?", default=default)
     parser.add_argument("--part", action="append", choices=PARTS)
     parser.add_argument("--quick", action="store_true", help="a few steps of everything")
     parser.add_argument("--only", choices=("scratch", "short", "LSTM"), help="this arm alone")
