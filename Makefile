@@ -48,6 +48,7 @@ $(READY):
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r $(REQUIREMENTS)
 	@touch $@
 
+# Chapters are executed side by side first, into the cache from which the builder then reads them.
 # The pages are always written afresh, because Sphinx repeats no warning about a page that it
 # does not read again. Only the results of unchanged chapters are kept, and only while the code
 # and the data are unchanged, which the cache itself does not notice.
@@ -65,6 +66,7 @@ book: $(READY)  ## execute every chapter and write _build/html
 	    rm -rf _build/.jupyter_cache _build/jupyter_execute; \
 	  fi; \
 	  mv _build/code.new _build/code.built && \
+	  $(BIN)/python _ext/execute.py $(WORKERS) && \
 	  $(BIN)/jupyter-book build . -W -n --keep-going && \
 	  mv _build/book.new _build/book.built && \
 	  echo "== Book: built; open _build/html/index.html"; \
