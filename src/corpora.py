@@ -5,8 +5,10 @@ by whole documents. A test line whose neighbours, or whose copy, were trained on
 the model, and its score says little about text that is. Sizes are always counted in UTF-8 bytes.
 
 `load("python-docs")` needs no network, `load("shakespeare")` is fetched once, checked and kept, and
-`load(path)` reads a file of the reader's own. Derived in the chapter `likelihood/evaluation`; on
-repeated text see Lee et al. 2022.
+`load(path)` reads a file of the reader's own. Before a text is split it can be cleaned: documents
+refused by simple rules (`quality_filter`), copies removed (`deduplicate`), near-copies too
+(`remove_near_duplicates`). Chapters: `likelihood/evaluation`, `gpt/data_overlap`; on repeated text
+see Lee et al. 2022.
 """
 
 from __future__ import annotations
@@ -20,10 +22,11 @@ import http.client
 import os
 import re
 import sysconfig
+import unicodedata
 import urllib.error
 import urllib.request
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -113,7 +116,7 @@ REMOTES = {
         "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed",
     ),
 }
-NAMES = ("python-docs", *REMOTES)
+NAMES = ("python-docs", *REMOTES, "python-docs-raw")
 
 # A line break and every blank line after it; white space other than `\n` includes Windows's `\r`.
 _BLANK_LINES = re.compile(r"\r*\n(?:[^\S\n]*\n)+")
@@ -132,7 +135,8 @@ def load(source: str | os.PathLike[str], *, document_separator: str | None = Non
     training.
 
     Args:
-        source: `"python-docs"`, `"shakespeare"`, or the path of a UTF-8 file.
+        source: `"python-docs"`, `"shakespeare"`, or the path of a UTF-8 file; `"python-docs-raw"`
+            is the first as Python brings it, with its copies.
         document_separator: what stands between two documents of a file; it belongs to neither.
 
     Returns:
@@ -152,6 +156,8 @@ def load(source: str | os.PathLike[str], *, document_separator: str | None = Non
         raise ValueError(f"document_separator is for files of your own, but source is {source!r}")
     if source == "python-docs":
         return _python_docs()
+    if source == "python-docs-raw":
+        return _raw_python_docs()
     if source in REMOTES:
         return Corpus(source, _blocks(_read_text(_fetched(source)), source))
     path = Path(source).expanduser()
@@ -172,6 +178,12 @@ _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 @functools.cache  # a corpus cannot be changed, so every chapter cell may share one
 def _python_docs() -> Corpus:
     """The topics of `help()` and the docstrings of the standard library, de-duplicated."""
+    return Corpus("python-docs", deduplicate(_raw_python_docs()))
+
+
+@functools.cache
+def _raw_python_docs() -> Corpus:
+    """The same with every paragraph that occurs several times."""
     from pydoc_data.topics import topics
 
     documents = [Document(f"topic {name}", text) for name, text in sorted(topics.items())]
@@ -181,7 +193,7 @@ def _python_docs() -> Corpus:
             f"expected the standard library's sources in {sysconfig.get_path('stdlib')}, got none; "
             "this Python comes without them. Load a file of your own instead: load(path)"
         )
-    return Corpus("python-docs", deduplicate(documents + modules))
+    return Corpus("python-docs-raw", (*documents, *modules))
 
 
 def _module_documents(folder: Path) -> list[Document]:
@@ -229,6 +241,113 @@ def _docstrings(node: ast.AST) -> Iterator[str]:
             yield from _docstrings(child)
 
 
+# --- Documents not worth reading ---
+
+
+def words(text: str) -> list[str]:
+    """The runs of letters and digits of a text, lower-cased: what comparisons of texts go by.
+
+    Accents are first written in one way (NFC), as é can be one character or two. A language without
+    spaces between words gets whole clauses for words; it needs a segmenter first.
+
+    >>> words("Don't PANIC_now: 42")
+    ['don', 't', 'panic', 'now', '42']
+
+    Source: Radford et al. 2019, section 4, "lower-cased alphanumeric words".
+    """
+    return _WORD.findall(unicodedata.normalize("NFC", text).lower())
+
+
+_WORD = re.compile(r"[^\W_]+")
+
+
+def word_ngrams(text: str, n: int = 8) -> list[str]:
+    """Every `n` words in a row of one document, joined by blanks; none if it has fewer words.
+
+    >>> word_ngrams("To be, or not to be", 4)
+    ['to be or not', 'be or not to', 'or not to be']
+
+    Raises:
+        ValueError: n is below 1.
+    """
+    if n < 1:
+        raise ValueError(f"expected 1 word or more in an n-gram, got n={n}")
+    own = words(text)
+    return [" ".join(own[i : i + n]) for i in range(len(own) - n + 1)]
+
+
+_STOP_WORDS = frozenset(("the", "be", "to", "of", "and", "that", "have", "with"))
+
+
+class Filtered(NamedTuple):
+    """What `quality_filter` kept, and what it refused, each with the name of the rule."""
+
+    kept: tuple[Document, ...]
+    refused: tuple[tuple[Document, str], ...]
+
+
+def _is_long(text: str) -> bool:
+    return len(words(text)) >= 50
+
+
+def _has_usual_words(text: str) -> bool:
+    lengths = [len(word) for word in words(text)]
+    return 3 <= sum(lengths) / max(len(lengths), 1) <= 10
+
+
+def _has_letters(text: str) -> bool:
+    parts = text.split()
+    return sum(any(map(str.isalpha, part)) for part in parts) >= 0.8 * len(parts)
+
+
+def _has_sentences(text: str) -> bool:
+    return (
+        len({"the", "be", "to", "of", "and", "that", "have", "with"}.intersection(words(text))) > 1
+    )
+
+
+def _has_new_lines(text: str) -> bool:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return len(set(lines)) >= 0.7 * len(lines)
+
+
+QUALITY_RULES: Mapping[str, Callable[[str], bool]] = {
+    "fewer than 50 words": _is_long,
+    "mean word not of 3 to 10 letters": _has_usual_words,
+    "over 20 % without a letter": _has_letters,
+    "fewer than 2 stop words": _has_sentences,
+    "over 30 % repeated lines": _has_new_lines,
+}
+
+
+def quality_filter(
+    documents: Iterable[Document], rules: Mapping[str, Callable[[str], bool]] = QUALITY_RULES
+) -> Filtered:
+    """The documents that pass every rule, and the others with the first rule that they broke.
+
+    The default rules are five of those that Rae et al. 2021 used for English web pages (appendix
+    A.1), with their thresholds. They look at the form of a text and know nothing of its worth.
+
+    >>> quality_filter([Document("a", "Yes!")]).refused[0][1]
+    'fewer than 50 words'
+
+    Args:
+        documents: are kept or refused as they stand, in their order.
+        rules: from the name of a fault to a function that is true of a text without it.
+    """
+    kept, refused = [], []
+    for document in documents:
+        broken = next((name for name, holds in rules.items() if not holds(document.text)), None)
+        if broken is None:
+            kept.append(document)
+        else:
+            refused.append((document, broken))
+    return Filtered(tuple(kept), tuple(refused))
+
+
+# --- Copies, and what is nearly one ---
+
+
 def deduplicate(documents: Iterable[Document]) -> tuple[Document, ...]:
     """The documents without any paragraph that stood earlier, in the same document or another.
 
@@ -257,6 +376,110 @@ def deduplicate(documents: Iterable[Document]) -> tuple[Document, ...]:
         if kept:
             kept_documents.append(Document(document.title, "\n\n".join(kept)))
     return tuple(kept_documents)
+
+
+class NearDuplicate(NamedTuple):
+    """Two documents that share most of their shingles, by their places, the earlier one first."""
+
+    earlier: int
+    later: int
+    similarity: float
+
+
+def jaccard(one: Iterable[str], other: Iterable[str]) -> float:
+    """What two sets share, over what they hold together: |A ∩ B| / |A ∪ B|, in [0, 1].
+
+    >>> jaccard("abc", "bcd")
+    0.5
+
+    Raises:
+        ValueError: both are empty.
+    """
+    one, other = set(one), set(other)
+    if not one and not other:
+        raise ValueError("expected something in one of the two sets, got two empty ones")
+    return len(one & other) / len(one | other)
+
+
+def candidate_probability(similarity: float, *, bands: int, rows: int) -> float:
+    """How probably two sets of that Jaccard similarity s are compared at all: 1 - (1 - s^r)^b.
+
+    Their MinHash signatures are cut into b bands of r numbers; two sets are compared if they agree
+    in all of a band. See the chapter for why each number agrees with probability s.
+
+    >>> round(candidate_probability(0.8, bands=9, rows=13), 3)
+    0.399
+
+    Raises:
+        ValueError: a similarity out of [0, 1], no band, or no row.
+    """
+    if not 0 <= similarity <= 1:
+        raise ValueError(f"expected a similarity from 0 to 1, got {similarity}")
+    if bands < 1 or rows < 1:
+        raise ValueError(f"expected 1 band and 1 row or more, got bands={bands}, rows={rows}")
+    return 1 - (1 - similarity**rows) ** bands
+
+
+def near_duplicates(
+    documents: Sequence[Document],
+    *,
+    threshold: float = 0.8,
+    n: int = 5,
+    bands: int = 32,
+    rows: int = 4,
+    seed: int = 1,
+) -> list[NearDuplicate]:
+    """All pairs of documents whose sets of word n-grams have a Jaccard similarity >= `threshold`.
+
+    Comparing every pair takes a time that grows with the square of their number. Only pairs that
+    agree in a band of their MinHash signatures are compared here, and these exactly: so every pair
+    given is one, and a pair of similarity s is missed with probability (1 - s^r)^b, which for the
+    defaults is 5e-8 at the threshold. Documents with fewer than n words are left alone.
+
+    Args:
+        documents: in the order by which the pairs are named and sorted.
+        threshold: the least similarity, in (0, 1].
+        n: words in a shingle.
+        bands, rows: b and r; the signature has b r numbers.
+        seed: of the hash functions.
+    Raises:
+        ValueError: a threshold out of range; no band, no row, or no word in a shingle.
+    """
+    if not 0 < threshold <= 1:
+        raise ValueError(f"expected a threshold above 0 and at most 1, got {threshold}")
+    candidate_probability(threshold, bands=bands, rows=rows)  # its checks
+    from datasketch import MinHash, MinHashLSH
+
+    index = MinHashLSH(num_perm=bands * rows, params=(bands, rows))
+    shingles = [set(word_ngrams(document.text, n)) for document in documents]
+    empty, pairs = MinHash(num_perm=bands * rows, seed=seed), []
+    for later, own in enumerate(shingles):
+        if not own:
+            continue
+        signature = empty.copy()
+        signature.update_batch([shingle.encode() for shingle in own])
+        for earlier in sorted(index.query(signature)):
+            similarity = jaccard(shingles[earlier], own)
+            if similarity >= threshold:
+                pairs.append(NearDuplicate(earlier, later, similarity))
+        index.insert(later, signature)
+    return pairs
+
+
+def remove_near_duplicates(
+    documents: Sequence[Document], *, threshold: float = 0.8, **options
+) -> tuple[Document, ...]:
+    """The documents without any that is nearly the same as an earlier one that stays.
+
+    Args:
+        documents: in the order that decides which of two stays.
+        threshold, options: see `near_duplicates`.
+    """
+    removed: set[int] = set()
+    for pair in near_duplicates(documents, threshold=threshold, **options):
+        if pair.earlier not in removed:
+            removed.add(pair.later)
+    return tuple(each for place, each in enumerate(documents) if place not in removed)
 
 
 # --- A file of the reader's own ---

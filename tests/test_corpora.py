@@ -272,7 +272,7 @@ def test_docstrings_are_found_wherever_a_definition_may_stand():
 def test_a_python_without_sources_is_told_so(tmp_path, monkeypatch):
     monkeypatch.setattr(corpora.sysconfig, "get_path", lambda name: str(tmp_path))
     with pytest.raises(FileNotFoundError, match=r"comes without them.*load\(path\)"):
-        corpora._python_docs.__wrapped__()
+        corpora._raw_python_docs.__wrapped__()
 
 
 # --- load(path) ---

@@ -21,7 +21,7 @@ LAYERS = {
         ],
         0,
     ),
-    **dict.fromkeys(["microworld", "sources", "tokenization", "ngram", "attention"], 1),
+    **dict.fromkeys(["microworld", "sources", "tokenization", "ngram", "attention", "overlap"], 1),
     **dict.fromkeys(["transformer", "baselines", "unigram"], 2),
     **dict.fromkeys(["gpt"], 3),
     **dict.fromkeys(["pretrained", "sampling", "training"], 4),
@@ -34,9 +34,10 @@ LAYERS = {
 # What a module must not bring in when it is imported: a chapter on text should not wait for torch.
 LIGHT = {
     "files": {"torch", "numpy", "rich"},
-    "corpora": {"torch", "numpy", "matplotlib"},
+    "corpora": {"torch", "numpy", "matplotlib", "datasketch"},
     "figures": {"torch"},
     "ngram": {"torch", "matplotlib"},
+    "overlap": {"torch", "matplotlib", "datasketch"},
     "progress": {"torch", "numpy", "IPython", "rich"},
     "tokenizer_files": {"torch", "numpy"},
     "tokenization": {"torch", "numpy", "matplotlib", "rich"},
