@@ -467,16 +467,16 @@ def near_duplicates(
 
 
 def remove_near_duplicates(
-    documents: Sequence[Document], *, threshold: float = 0.8, **options
+    documents: Sequence[Document], pairs: Iterable[NearDuplicate]
 ) -> tuple[Document, ...]:
     """The documents without any that is nearly the same as an earlier one that stays.
 
     Args:
         documents: in the order that decides which of two stays.
-        threshold, options: see `near_duplicates`.
+        pairs: what `near_duplicates` found among these documents.
     """
     removed: set[int] = set()
-    for pair in near_duplicates(documents, threshold=threshold, **options):
+    for pair in sorted(pairs, key=lambda pair: pair.later):
         if pair.earlier not in removed:
             removed.add(pair.later)
     return tuple(each for place, each in enumerate(documents) if place not in removed)
