@@ -22,7 +22,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from src import corpora
-from src.corpora import Corpus, Document, DownloadError, deduplicate, download, load, split
+from src.corpora import (
+    QUALITY_RULES,
+    Corpus,
+    Document,
+    DownloadError,
+    NearDuplicate,
+    candidate_probability,
+    deduplicate,
+    download,
+    jaccard,
+    load,
+    near_duplicates,
+    quality_filter,
+    remove_near_duplicates,
+    split,
+    word_ngrams,
+    words,
+)
 
 GOOD = b"To be, or not to be, that is the question.\n\n" * 2_003  # more than one chunk
 SHA256 = hashlib.sha256(GOOD).hexdigest()
@@ -135,7 +152,162 @@ def test_deduplicating_twice_changes_nothing(documents):
     assert deduplicate(once) == once
 
 
+# --- words ---
+
+
+def test_words_are_lower_cased_runs_of_letters_and_digits():
+    assert words("It's a_B -- ÉTÉ 3.14!") == ["it", "s", "a", "b", "été", "3", "14"]
+    assert words("... \n_") == []
+
+
+def test_an_accent_is_the_same_however_it_is_written():
+    assert words("cafe\u0301") == words("caf\u00e9") == ["café"]
+
+
+def test_a_document_of_exactly_n_words_has_one_ngram():
+    assert word_ngrams("a b c", 3) == ["a b c"]
+    assert word_ngrams("a b", 3) == []
+    assert len(word_ngrams(" ".join("abcdefghij"))) == 3
+    with pytest.raises(ValueError, match="got n=0"):
+        word_ngrams("a", 0)
+
+
+# --- quality filter ---
+
+PROSE = [
+    f"The {a} of the house and the {b} that have come with it will be told of in time."
+    for a, b in (("owner", "dog"), ("keeper", "cat"), ("lord", "horse"), ("maid", "bird"))
+]
+GOOD_TEXT = "\n".join(PROSE)
+
+BROKEN = {
+    "fewer than 50 words": PROSE[0],
+    "mean word not of 3 to 10 letters": "\n".join(f"the be {'a b c d ' * 3}{n}" for n in "stuvw"),
+    "over 20 % without a letter": GOOD_TEXT + " 17" * 20,
+    "fewer than 2 stop words": "\n".join(
+        f"word number {a}{b} here" for a in "abcd" for b in "efgh"
+    ),
+    "over 30 % repeated lines": "\n".join([*PROSE, *PROSE[:2]]),
+}
+
+
+@pytest.mark.parametrize("rule", QUALITY_RULES)
+def test_each_rule_refuses_what_it_is_for(rule):
+    broken = [name for name, holds in QUALITY_RULES.items() if not holds(BROKEN[rule])]
+    assert broken == [rule]
+    document = Document("a", BROKEN[rule])
+    assert quality_filter([document]) == ((), ((document, rule),))
+
+
+def test_good_documents_are_kept_as_they_stand_and_in_order():
+    good = [Document(title, GOOD_TEXT + f"\n  {title}  ") for title in ("b", "a")]
+    bad = Document("bad", "No.")
+    assert quality_filter([good[0], bad, good[1]]) == (
+        tuple(good),
+        ((bad, "fewer than 50 words"),),
+    )
+
+
+def test_a_filter_takes_rules_of_ones_own():
+    documents = [Document("a", "yes"), Document("b", "no")]
+    kept, refused = quality_filter(documents, {"says no": lambda text: text != "no"})
+    assert texts_of(kept) == ["yes"]
+    assert refused == ((documents[1], "says no"),)
+
+
+@pytest.mark.parametrize("text", ["", " \n", "..."])
+def test_an_empty_text_is_refused_by_name(text):
+    assert quality_filter([Document("a", text)]).refused[0][1] == "fewer than 50 words"
+
+
+# --- near-duplicates ---
+
+
+def numbered(start, stop):
+    return Document(f"{start}-{stop}", " ".join(f"w{i}" for i in range(start, stop)))
+
+
+def test_jaccard_by_hand():
+    assert jaccard("ab", "ab") == 1.0
+    assert jaccard("ab", "") == 0.0
+    assert jaccard("abcd", "cdef") == 2 / 6
+    with pytest.raises(ValueError, match="two empty ones"):
+        jaccard([], "")
+
+
+def test_the_s_curve_by_hand():
+    """One band of two: both agree, 0.25. Two bands of one: not both differ, 0.75."""
+    assert candidate_probability(0.5, bands=1, rows=2) == 0.25
+    assert candidate_probability(0.5, bands=2, rows=1) == 0.75
+    assert candidate_probability(0, bands=7, rows=3) == 0.0
+    assert candidate_probability(1, bands=7, rows=3) == 1.0
+    for similarity in (-0.1, 1.1):
+        with pytest.raises(ValueError, match="similarity from 0 to 1"):
+            candidate_probability(similarity, bands=2, rows=2)
+    for bands, rows in ((0, 1), (1, 0)):
+        with pytest.raises(ValueError, match="1 band and 1 row or more"):
+            candidate_probability(0.5, bands=bands, rows=rows)
+
+
+def test_near_duplicates_are_those_that_comparing_all_pairs_finds():
+    """Stretches of one long text: 5-grams i…i+4 in common, so all similarities occur."""
+    documents = [numbered(start, start + 60) for start in (0, 3, 7, 40, 41, 300, 0, 360, 370)]
+    sets = [set(word_ngrams(document.text, 5)) for document in documents]
+    everything = [
+        NearDuplicate(i, j, jaccard(sets[i], sets[j])) for j in range(len(sets)) for i in range(j)
+    ]
+    for threshold in (0.6, 0.8, 1.0):
+        expected = [pair for pair in everything if pair.similarity >= threshold]
+        assert expected
+        assert near_duplicates(documents, threshold=threshold) == expected
+
+
+def test_a_pair_meets_as_often_as_the_s_curve_says():
+    """2 bands of 3 at similarity 1/2: 1 - (1 - 1/8)^2 = 0.234, over 400 hash functions."""
+    documents = [Document("a", "1 2 3"), Document("b", "1 2 3 4 5 6")]  # 3 of 6 words
+    found = [
+        bool(near_duplicates(documents, threshold=0.1, n=1, bands=2, rows=3, seed=seed))
+        for seed in range(400)
+    ]
+    chance = candidate_probability(0.5, bands=2, rows=3)
+    assert abs(sum(found) / 400 - chance) < 4 * (chance * (1 - chance) / 400) ** 0.5
+
+
+def test_documents_without_shingles_are_left_alone():
+    documents = [Document("a", "too short"), Document("b", "too short"), Document("c", "")]
+    assert near_duplicates(documents) == []
+    assert remove_near_duplicates(documents, []) == tuple(documents)
+
+
+def test_of_near_duplicates_the_first_stays_and_what_is_like_a_removed_one_stays_too():
+    """The first is near the second, and that near the third, but the first not near the third."""
+    documents = [numbered(0, 60), numbered(5, 65), numbered(10, 70), numbered(500, 560)]
+    pairs = near_duplicates(documents, threshold=0.75)
+    assert [(pair.earlier, pair.later) for pair in pairs] == [(0, 1), (1, 2)]
+    kept = (documents[0], documents[2], documents[3])
+    assert remove_near_duplicates(documents, pairs) == kept
+    assert remove_near_duplicates(documents, reversed(pairs)) == kept
+
+
+@pytest.mark.parametrize("threshold", [0, -0.5, 1.5])
+def test_a_threshold_that_is_no_similarity_is_refused(threshold):
+    with pytest.raises(ValueError, match="expected a threshold above 0 and at most 1"):
+        near_duplicates([], threshold=threshold)
+
+
+def test_no_band_is_refused():
+    with pytest.raises(ValueError, match="1 band and 1 row or more"):
+        near_duplicates([], bands=0)
+
+
 # --- python-docs ---
+
+
+def test_the_raw_corpus_is_the_one_that_is_deduplicated():
+    raw = load("python-docs-raw")
+    assert deduplicate(raw) == load("python-docs").documents
+    assert raw.n_bytes > load("python-docs").n_bytes + 10_000
+    assert raw.name == "python-docs-raw"
 
 
 def test_the_embedded_corpus_has_its_usual_size():
