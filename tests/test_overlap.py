@@ -227,10 +227,10 @@ def test_an_ngram_counts_as_often_as_it_occurs():
 
 
 def test_the_error_is_that_of_a_ratio_of_documents():
-    """Two documents of 2 n-grams, all and none found: share 1/2, error sqrt(1 + 1) / 4."""
-    report = remember(["a b c"], n=2).overlap(["a b c", "x y z"])
-    assert report.share == 0.5
-    assert report.error == pytest.approx(math.sqrt(2) / 4)
+    """2 of 2 n-grams and 0 of 1: share 2/3, rests 2 - 4/3 and 0 - 2/3, error sqrt(8/9) / 3."""
+    report = remember(["a b c"], n=2).overlap(["a b c", "x y"])
+    assert report.share == 2 / 3
+    assert report.error == pytest.approx(math.sqrt(8 / 9) / 3)
     same = remember(["a b c"], n=2).overlap(["a b z", "b c z"])
     assert same.error == 0.0
 
