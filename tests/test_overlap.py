@@ -203,15 +203,15 @@ def kinds(texts, n):
 
 
 def test_overlap_by_hand():
-    """3-grams of the test: 4 of the first (2 seen), none of the second, 1 of the third (seen)."""
-    tests = ["the CAT, sat: on a mat", "dog ran", "a dog\nran"]
+    """3-grams: 4 of the first (2 seen), none of the second, 1 of the third (seen), 2 new ones."""
+    tests = ["the CAT, sat: on a mat", "dog ran", "a dog\nran", "all of it new"]
     for seen in kinds(TRAINING, 3):
         report = seen.overlap(tests)
-        assert report.found.tolist() == [2, 0, 1]
-        assert report.grams.tolist() == [4, 0, 1]
-        assert report.share == 3 / 5
+        assert report.found.tolist() == [2, 0, 1, 0]
+        assert report.grams.tolist() == [4, 0, 1, 2]
+        assert report.share == 3 / 7
         assert report.short == (1,)
-        assert report.shares[[0, 2]].tolist() == [0.5, 1.0]
+        assert report.shares[[0, 2, 3]].tolist() == [0.5, 1.0, 0.0]
         assert math.isnan(report.shares[1])
 
 
