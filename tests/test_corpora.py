@@ -199,6 +199,23 @@ def test_each_rule_refuses_what_it_is_for(rule):
     assert quality_filter([document]) == ((), ((document, rule),))
 
 
+def test_the_thresholds_are_those_of_the_source():
+    """Just inside and just outside: 50 words, 3 and 10 letters, 80 %, 2 stop words, 30 %."""
+    edges = {
+        "fewer than 50 words": ("ab " * 50, "ab " * 49),
+        "mean word not of 3 to 10 letters": ("abc " * 9, "abc " * 9 + "a"),
+        "over 20 % without a letter": ("a b c d 1", "a b c d 1 2"),
+        "fewer than 2 stop words": ("be that", "be be"),
+        "over 30 % repeated lines": ("\n".join("abcdefgabc"), "\n".join("abcdefabcd")),
+    }
+    for name, (inside, outside) in edges.items():
+        assert QUALITY_RULES[name](inside)
+        assert not QUALITY_RULES[name](outside)
+    letters = QUALITY_RULES["mean word not of 3 to 10 letters"]
+    assert letters("a" * 10)
+    assert not letters("a" * 11)
+
+
 def test_good_documents_are_kept_as_they_stand_and_in_order():
     good = [Document(title, GOOD_TEXT + f"\n  {title}  ") for title in ("b", "a")]
     bad = Document("bad", "No.")
