@@ -332,12 +332,12 @@ def table(kept):
             f"Stories: loss on answers, nats, of which a perfect reader pays none; seeds"
             f" {found['seeds']}.",
             "",
-            "| learns from | rate | first step below 0.1 | at the end |",
+            "| learns from | rate | first step below 0.2 | at the end |",
             "|:---|---:|:---|:---|",
         ]
         for arm, run in found["arms"].items():
             below = [
-                str(next((step for step, loss in course.items() if loss < 0.1), "never"))
+                str(next((step for step, loss in course.items() if loss < 0.2), "never"))
                 for course in run["courses"]
             ]
             ends = " ".join(f"{[*course.values()][-1]:.3f}" for course in run["courses"])
