@@ -24,9 +24,9 @@ page_sums  = find $(PAGES) $(SUMS) 2>/dev/null | LC_ALL=C sort
 
 # Benchmarks compare speeds, in minutes; these are runs too long for a chapter.
 RECORDED := benchmarks/compute.py benchmarks/gpt1.py benchmarks/gpt1_analysis.py \
-            benchmarks/tasks_as_text.py
+            benchmarks/tasks_as_text.py benchmarks/gpt2.py
 # What benchmarks import, and nothing to run.
-SHARED   := benchmarks/plain.py benchmarks/rounds.py
+SHARED   := benchmarks/plain.py benchmarks/released.py benchmarks/rounds.py
 
 .DEFAULT_GOAL := help
 .PHONY: help book test lab check-site reproduce bench record clean
@@ -99,7 +99,7 @@ bench: $(READY)  ## time src beside named peers, as ratios, and record them in r
 	done; \
 	if [ -n "$$missed" ]; then echo "== Short of what is asked:$$missed" >&2; exit 1; fi
 
-record: $(READY)  ## repeat the long runs that chapters show as recorded (an hour)
+record: $(READY)  ## repeat the long runs that chapters show as recorded (hours)
 	@for run in $(RECORDED); do $(BIN)/python $$run || exit 1; done
 
 clean:  ## remove the environment and everything built

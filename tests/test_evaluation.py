@@ -5,6 +5,7 @@ that `corpus_perplexity` passes below must fail for each of them: a test of test
 """
 
 import math
+from itertools import pairwise
 
 import pytest
 import torch
@@ -13,15 +14,23 @@ from hypothesis import strategies as st
 from torch import tensor
 
 from src.evaluation import (
+    MEASURES,
+    ChoiceScore,
     Score,
     bootstrap,
+    choice_scores,
+    chosen,
     corpus_perplexity,
     document_scores,
     documents,
+    exact_match,
+    greedy_answers,
     paired_bootstrap,
+    plain,
     total,
 )
 from src.likelihood import joint_log_prob, log_softmax
+from src.microworld import MicroWorld
 from src.sources import small_english
 
 V, END = 7, 0
@@ -582,3 +591,256 @@ def test_a_generator_makes_the_interval_repeatable():
 def test_what_cannot_be_compared_is_refused(ours, theirs, options, message, generator):
     with pytest.raises(ValueError, match=message):
         paired_bootstrap(ours, theirs, generator=generator, **options)
+
+
+# choices
+
+PROMPTS = [[3], [5, 1, 2], [4, 4, 4, 4, 6]]
+CHOICES = [[[1], [2], [6]], [[1, 5], [1, 6], [3]], [[2, 2, 2], [5]]]
+
+
+def asked(prompts=PROMPTS, choices=CHOICES):
+    return [
+        (tensor(prompt), [tensor(choice) for choice in of_prompt])
+        for prompt, of_prompt in zip(prompts, choices, strict=True)
+    ]
+
+
+def table_model(rows):
+    """Logits that depend on the last token only: {token: {next: probability}}."""
+    table = torch.full((V, V), -torch.inf, dtype=torch.float64)
+    for token, probs in rows.items():
+        for follower, prob in probs.items():
+            table[token, follower] = math.log(prob)
+    return lambda ids: table[ids]
+
+
+def slow_choice_nats(model, prompt, choice):
+    """The definition as a loop: one token, one call."""
+    nats, seen = 0.0, prompt.tolist()
+    for token in choice.tolist():
+        nats -= float(log_softmax(model(tensor([seen]))[0, -1])[token])
+        seen.append(token)
+    return nats
+
+
+def test_choices_cost_what_they_do_by_hand():
+    """After 3: token 1 has 1/4, token 2 has 1/2; after 1 comes 5 for sure, after 2 with 1/8."""
+    model = table_model({3: {1: 0.25, 2: 0.5, 6: 0.25}, 1: {5: 1.0}, 2: {5: 0.125, 6: 0.875}})
+    (found,) = choice_scores(model, asked([[3]], [[[1, 5], [2], [2, 5]]]), context_length=4)
+    assert [each.score.nats for each in found] == pytest.approx(
+        [math.log(4), math.log(2), math.log(16)]
+    )
+    assert [each.score.tokens for each in found] == [2, 1, 2]
+    assert chosen([found]) == [1]  # the short one has no second token to pay for
+    per_token = [each.measure("per token") for each in found]
+    assert per_token == pytest.approx([-math.log(2), -math.log(2), -math.log(4)])
+
+
+def test_the_unconditional_prompt_takes_away_what_is_likely_anyway():
+    """1 has 1/2 after the prompt and 1/2 without it; 2 has 1/4 with and 1/16 without."""
+    model = table_model({3: {1: 0.5, 2: 0.25, 6: 0.25}, 4: {1: 0.5, 2: 1 / 16, 6: 7 / 16}})
+    found = choice_scores(
+        model, asked([[3]], [[[1], [2]]]), context_length=4, unconditional=tensor([4])
+    )
+    against = [each.measure("against unconditional") for each in found[0]]
+    assert against == pytest.approx([0.0, math.log(4)])
+    assert chosen(found) == [0]
+    assert chosen(found, "against unconditional") == [1]
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 64])
+def test_choices_cost_what_the_definition_says(batch_size):
+    items = asked()
+    found = choice_scores(
+        hashing_model,
+        items,
+        context_length=7,
+        unconditional=tensor([0, 6]),
+        n_bytes=[[5, 3, 2], [11, 13, 7], [17, 4]],
+        batch_size=batch_size,
+    )
+    for (prompt, choices), of_item in zip(items, found, strict=True):
+        for choice, each in zip(choices, of_item, strict=True):
+            nats = slow_choice_nats(hashing_model, prompt, choice)
+            alone = slow_choice_nats(hashing_model, tensor([0, 6]), choice)
+            wanted = {
+                "sum": -nats,
+                "per token": -nats / len(choice),
+                "per byte": -nats / each.score.n_bytes,
+                "against unconditional": alone - nats,
+            }
+            assert {by: each.measure(by) for by in MEASURES} == pytest.approx(wanted, abs=1e-9)
+    assert [each.score.n_bytes for each in found[1]] == [11, 13, 7]
+
+
+def test_the_prompt_is_in_no_score():
+    """The planted bug: with the prompt's own nats, a choice would cost more after a rare prompt."""
+    model = table_model({3: {1: 0.5, 2: 0.5}, 4: {3: 1e-6, 4: 1 - 1e-6}})
+    common, rare = choice_scores(model, asked([[3], [4, 3]], [[[1], [2]]] * 2), context_length=5)
+    assert common == rare
+
+
+def test_choices_of_one_token_are_read_off_one_pass():
+    rows = []
+
+    def counting(ids):
+        rows.append(len(ids))
+        return uniform_model(ids)
+
+    choice_scores(
+        counting, asked([[3, 1]] * 2, [[[1], [2], [5]], [[1, 2], [1, 6]]]), context_length=9
+    )
+    assert sum(rows) == 2  # 3 1, and 3 1 1
+
+
+def test_the_first_of_equal_choices_is_taken_and_what_is_impossible_never():
+    model = table_model({3: {1: 0.5, 2: 0.5}})
+    items = asked([[3]], [[[6], [2], [1]]])
+    found = choice_scores(model, items, context_length=2, unconditional=tensor([3]))
+    assert chosen(found) == [1]
+    assert found[0][0].score.nats == math.inf
+    assert chosen(found, "against unconditional") == [1]
+
+
+def test_the_language_itself_never_takes_an_ending_that_it_cannot_say():
+    world = MicroWorld(stories=1.0, reviews=0.0, facts=0.0, translations=0.0, cast=2, things=1)
+    drawn = world.sample(40, generator=torch.Generator().manual_seed(0))
+    texts = [each.words for each in drawn if "then" in each.words]
+    items = []
+    for one, other in pairwise(texts):
+        cut = one.index("then")
+        right, wrong = (world.encode(words[cut:-1]) for words in (one, other))
+        items.append((world.encode(("<end>", *one[:cut])), [wrong, right]))
+    found = choice_scores(world, items, context_length=200)
+    right = [of_item[1].score.nats for of_item in found]
+    for (prompt, choices), nats in zip(items, right, strict=True):
+        before, whole = (
+            world.log_prob(ids[1:]) for ids in (prompt, torch.cat([prompt, choices[1]]))
+        )
+        assert nats == pytest.approx(before - whole)
+    impossible = [of_item[0].score.nats == math.inf for of_item in found]
+    assert sum(impossible) > len(items) / 2
+    assert all(place == 1 for place, no in zip(chosen(found), impossible, strict=True) if no)
+
+
+@pytest.mark.parametrize(
+    ("prompts", "choices", "options", "message"),
+    [
+        ([], [], {}, "at least one prompt with its choices"),
+        ([[3]], [[[1]]], {}, "2 choices or more, got 1 in item 0"),
+        ([[3]], [[[1], []]], {}, "at least one token.* for choice 1 of item 0"),
+        ([[]], [[[1], [2]]], {}, "for the prompt of item 0; begin an empty prompt with the end"),
+        ([[3, 3, 3]], [[[1], [2, 2]]], {}, "a context of 3 tokens .*got 4 in item 0: 3 of .* 2 of"),
+        (
+            [[3]],
+            [[[1], [2]]],
+            {"unconditional": tensor([], dtype=torch.long)},
+            "at least one token",
+        ),
+        ([[3]], [[[1], [2, 2]]], {"unconditional": tensor([3, 3, 3])}, "got 4 in item 0"),
+        ([[3]], [[[1], [2]]], {"n_bytes": [[1]]}, "one number for each choice"),
+        ([[3]], [[[1], [2]]], {"n_bytes": [[1, 0]]}, "at least 1 byte"),
+        ([[3]], [[[1], [2]]], {"batch_size": 0}, "batch_size of at least 1"),
+        ([[3]], [[[1], [2]]], {"context_length": 0}, "context_length and batch_size"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused(prompts, choices, options, message):
+    items = [
+        (tensor(p, dtype=torch.long), [tensor(c, dtype=torch.long) for c in cs])
+        for p, cs in zip(prompts, choices, strict=True)
+    ]
+    with pytest.raises(ValueError, match=message):
+        choice_scores(uniform_model, items, **{"context_length": 3} | options)
+
+
+def test_a_prompt_and_choice_that_just_fit_are_not_refused():
+    found = choice_scores(uniform_model, asked([[3, 3, 3]], [[[1], [2]]]), context_length=3)
+    assert found[0][0].score.nats == pytest.approx(math.log(V))
+
+
+def test_ids_that_are_no_integers_and_logits_that_are_no_numbers_are_refused():
+    with pytest.raises(TypeError, match=r"integer token ids, got torch\.float32 for choice 1"):
+        choice_scores(
+            uniform_model, [(tensor([3]), [tensor([1]), tensor([1.0])])], context_length=3
+        )
+    with pytest.raises(ValueError, match="got NaN"):
+        choice_scores(
+            lambda ids: torch.full((*ids.shape, V), math.nan), asked()[:1], context_length=3
+        )
+
+
+@pytest.mark.parametrize(
+    ("score", "by", "message"),
+    [
+        (ChoiceScore(Score(1.0, 1)), "mean", "a measure among"),
+        (ChoiceScore(Score(1.0, 1)), "per byte", "knows its bytes"),
+        (ChoiceScore(Score(1.0, 1)), "against unconditional", "pass unconditional="),
+        (ChoiceScore(Score(1.0, 1), math.inf), "against unconditional", "take another prompt"),
+    ],
+)
+def test_a_measure_that_cannot_be_taken_is_refused(score, by, message):
+    with pytest.raises(ValueError, match=message):
+        score.measure(by)
+
+
+# answers
+
+
+@pytest.mark.parametrize("batch_size", [1, 3])
+def test_greedy_answers_are_the_likeliest_tokens_one_by_one(batch_size):
+    prompts = [tensor(prompt) for prompt in PROMPTS]
+    found = greedy_answers(
+        hashing_model, prompts, context_length=9, max_new_tokens=4, batch_size=batch_size
+    )
+    for prompt, answer in zip(prompts, found, strict=True):
+        seen = prompt.tolist()
+        for _ in range(4):
+            seen.append(int(hashing_model(tensor([seen]))[0, -1].argmax()))
+        assert answer.tolist() == seen[len(prompt) :]
+
+
+def test_an_answer_ends_before_the_token_that_ends_it():
+    model = table_model({3: {1: 1.0}, 1: {5: 1.0}, 5: {2: 1.0}, 2: {2: 1.0}, 4: {5: 1.0}})
+    prompts = [tensor([3]), tensor([3, 3, 4]), tensor([5])]
+    found = greedy_answers(model, prompts, context_length=6, max_new_tokens=3, stop=5)
+    assert [answer.tolist() for answer in found] == [[1], [], [2, 2, 2]]
+
+
+@pytest.mark.parametrize(
+    ("prompts", "options", "message"),
+    [
+        ([], {}, "at least one prompt, got none"),
+        ([[]], {}, "at least one token.* for prompt 0"),
+        ([[1], [3, 3, 3]], {}, "a context of 3 tokens .*got 4 in prompt 1: 3 of .* 2 of"),
+        ([[1]], {"max_new_tokens": 0}, "an answer of at least 1 token"),
+        ([[1]], {"batch_size": 0}, "batch_size of at least 1"),
+    ],
+)
+def test_a_prompt_that_cannot_be_answered_is_refused(prompts, options, message):
+    prompts = [tensor(prompt, dtype=torch.long) for prompt in prompts]
+    with pytest.raises(ValueError, match=message):
+        greedy_answers(
+            uniform_model, prompts, **{"context_length": 3, "max_new_tokens": 2} | options
+        )
+
+
+def test_answers_match_by_their_words_and_not_by_their_dress():
+    assert plain("  The\tHALL .") == "the hall"
+    assert exact_match(
+        ["Hall.", "the barn", "anu  appa vizo"], ["hall", "barn", "anu appa vizo"]
+    ) == (pytest.approx(2 / 3))
+    assert exact_match(["vizo appa anu", ""], ["anu appa vizo", "hall"]) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("answers", "references", "message"),
+    [
+        ([], [], "expected answers"),
+        (["a"], ["a", "b"], "as many as references, got 1 and 2"),
+        (["a"], [" . "], "references with a letter or digit"),
+    ],
+)
+def test_answers_that_cannot_be_compared_are_refused(answers, references, message):
+    with pytest.raises(ValueError, match=message):
+        exact_match(answers, references)

@@ -27,7 +27,7 @@ LAYERS = {
     **dict.fromkeys(["pretrained", "sampling", "training"], 4),
     **dict.fromkeys(["evaluation"], 5),
     **dict.fromkeys(["runs", "tasks", "objectives"], 6),
-    **dict.fromkeys(["finetuning", "preferences"], 7),
+    **dict.fromkeys(["finetuning", "preferences", "zero_shot"], 7),
     **dict.fromkeys(["__main__"], 8),
 }
 

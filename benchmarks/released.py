@@ -1,0 +1,72 @@
+"""What is kept of a checkpoint that is released, so that anybody can tell it from another one.
+
+Shared by the benchmarks that train the checkpoints under results/: train by a recipe, go on where
+a run was broken off, release, and record what a test compares (`tests/released.py`).
+"""
+
+import hashlib
+import shutil
+
+import torch
+
+from src import checkpoints
+from src.evaluation import total
+from src.runs import floor_of, open_run, release, scores, train_run
+
+FIRST_STEPS, TEXTS = 20, 200
+
+
+def trained(config, folder):
+    """A run of these settings in a folder, gone on with if it was begun."""
+    train_run(config, folder, device=torch.device("cpu"), resume=True, progress=False)
+    return open_run(folder)
+
+
+def minutes(folder):
+    """How long a run took, from its first file to its last."""
+    begun, ended = ((folder / name).stat().st_mtime for name in ("run.toml", "last.pt"))
+    return (ended - begun) / 60
+
+
+def released(run, folder, target, texts):
+    """Release the run of a folder; what there is to say about it, and its loss on some texts."""
+    shutil.rmtree(target, ignore_errors=True)
+    release(run, target)
+    score, floor = total(scores(run, texts)), floor_of(run, texts)
+    history = checkpoints.read(folder / "last.pt")["history"]
+    weights = (target / "model.safetensors").read_bytes()
+    return {
+        "seed": run.config.data.seed,
+        "parameters": run.model.config.parameters,
+        "bytes": len(weights),
+        "sha256": hashlib.sha256(weights).hexdigest(),
+        "minutes": round(minutes(folder), 1),
+        "best_step": run.step,
+        "first_losses": history["losses"][:FIRST_STEPS],
+        "validation": history["validation"],
+        "test_texts": len(texts),
+        "test_loss": score.loss,
+        "test_floor": floor.loss,
+    }
+
+
+def rows(points, *more):
+    """A table of such points; `more` are columns to begin with: (title, function of a point)."""
+    titles = [title for title, _ in more]
+    titles += ["seed", "parameters", "bytes", "minutes", "step"]
+    titles += ["loss, nats per token", "floor"]
+    lines = ["| " + " | ".join([*titles, "SHA-256"]) + " |", "|" + "---:|" * len(titles) + ":---|"]
+    for point in points:
+        cells = [str(cell(point)) for _, cell in more]
+        cells += [
+            str(point["seed"]),
+            f"{point['parameters']:,}",
+            f"{point['bytes']:,}",
+            f"{point['minutes']:.0f}",
+            f"{point['best_step']:,}",
+            f"{point['test_loss']:.4f}",
+            f"{point['test_floor']:.4f}",
+            f"`{point['sha256'][:16]}…`",
+        ]
+        lines.append("| " + " | ".join(cells) + " |")
+    return lines

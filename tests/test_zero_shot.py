@@ -1,0 +1,252 @@
+"""`src.zero_shot`: every answer against the language, or against what the world is."""
+
+import math
+from collections import Counter
+
+import pytest
+import torch
+
+from src import zero_shot
+from src.evaluation import MEASURES
+from src.microworld import (
+    ACTS,
+    ATTRIBUTES,
+    COUNTRIES,
+    OBJECTS,
+    PEOPLE,
+    PLACES,
+    ZORB,
+    MicroWorld,
+    unasked,
+    unpaired,
+)
+from src.zero_shot import WORDINGS, Item, Reader
+
+WORLD = MicroWorld(stories=0.4, reviews=0.2, facts=0.2, translations=0.2, cast=2, things=1)
+OTHER = MicroWorld(people=5, places=4, objects=7, countries=11, adjectives=3, longest=56)
+COUNT = 83
+KNOWN = {  # prompts that the language can say
+    "where": lambda world, **o: zero_shot.reading(world, COUNT, ask="where", **o),
+    "who": lambda world, **o: zero_shot.reading(world, COUNT, ask="who", **o),
+    "facts": lambda world, **o: zero_shot.facts(world, COUNT, **o),
+    "stated": lambda world, **o: zero_shot.facts(world, COUNT, wording=None, **o),
+    "never asked, stated": lambda world, **o: zero_shot.facts(
+        world, COUNT, asked=False, wording=None, **o
+    ),
+    "sentiment": lambda world, **o: zero_shot.sentiment(world, COUNT, **o),
+    "translation": lambda world, **o: zero_shot.translation(world, COUNT, **o),
+    "last word": lambda world, **o: zero_shot.last_word(world, COUNT, **o),
+    "endings": lambda world, **o: zero_shot.endings(world, COUNT, **o),
+}
+ASKED = ("where", "who", "facts", "sentiment", "translation")
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def possible(world, text):
+    return world.log_prob(text) > -math.inf
+
+
+@pytest.fixture(scope="module", params=[WORLD, OTHER], ids=["world", "other"])
+def world(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def items(world):
+    return {name: make(world, generator=generator()) for name, make in KNOWN.items()}
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_the_language_says_the_right_choice_and_only_that(world, items, name):
+    for item in items[name]:
+        assert possible(world, item.prompt)
+        can = [choice for choice in item.choices if possible(world, f"{item.prompt} {choice}")]
+        assert item.answer in can
+        assert name == "sentiment" or can == [item.answer]
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_prompts_and_choices_differ_and_fit_the_context(world, items, name):
+    assert len(items[name]) == len({item.prompt for item in items[name]}) == COUNT
+    for item in items[name]:
+        assert len(set(item.choices)) == len(item.choices) >= 2
+        longest = max(len(choice.split()) for choice in item.choices)
+        assert len(item.prompt.split()) + longest <= world.longest
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_no_choice_is_right_by_its_place_or_name_alone(items, name):
+    """The commonest answer is far from always right, whichever way it is counted."""
+    for answers in ([item.answer for item in items[name]], [item.label for item in items[name]]):
+        assert Counter(answers).most_common(1)[0][1] < 0.6 * COUNT
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_a_generator_makes_the_items_repeatable(name):
+    first, second, third = (KNOWN[name](WORLD, generator=generator(seed)) for seed in (1, 1, 2))
+    assert first == second != third
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_the_ceiling_is_one_where_the_prompt_decides(world, items, name):
+    found = zero_shot.ceiling(world, items[name])
+    if name == "sentiment":
+        assert 0.9 < found < 1  # an adjective of the other mood slips in
+    else:
+        assert found == pytest.approx(1.0)
+
+
+def test_the_language_answers_as_well_as_anybody_can(world, items):
+    reader = Reader.of_world(world)
+    for name in KNOWN:
+        scores = reader.scores(items[name])
+        right = zero_shot.accuracy(items[name], scores)
+        best = zero_shot.ceiling(world, items[name])
+        assert right == pytest.approx(best, abs=4 * math.sqrt(best * (1 - best) / COUNT) + 1e-9)
+
+
+def test_the_language_writes_the_answers(items, world):
+    reader = Reader.of_world(world)
+    for name in ("where", "facts", "translation", "last word"):
+        some = items[name][:9]
+        assert reader.write(some) == [item.answer for item in some]
+
+
+# other words
+
+
+@pytest.mark.parametrize("name", ASKED)
+@pytest.mark.parametrize("wording", [1, 2])
+def test_another_wording_asks_the_same_in_words_that_no_document_has(name, wording):
+    own = KNOWN[name](WORLD, generator=generator())
+    other = KNOWN[name](WORLD, wording=wording, generator=generator())
+    for before, after in zip(own, other, strict=True):
+        assert (before.choices, before.label) == (after.choices, after.label)
+        assert before.prompt != after.prompt
+        assert not possible(WORLD, after.prompt)
+    assert set(other[0].prompt.split()) <= set(WORLD.vocabulary)
+
+
+def test_the_first_wording_is_the_language_s_own():
+    assert KNOWN.keys() >= WORDINGS.keys() == set(ASKED)
+    for name in ASKED:
+        assert KNOWN[name](WORLD, wording=0, generator=generator()) == KNOWN[name](
+            WORLD, generator=generator()
+        )
+
+
+# what was never asked for
+
+
+def fact_pairs(items, first):
+    """(country, attribute) numbers of the questions."""
+    for item in items:
+        words = item.prompt.split()
+        start = len(words) - 1 - words[::-1].index(first)
+        attribute, country = (w for w in words[start:] if w in (*ATTRIBUTES, *COUNTRIES))
+        yield COUNTRIES.index(country), ATTRIBUTES.index(attribute), words[:start]
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_facts_are_asked_for_that_documents_do_or_do_not_ask_for(world, asked):
+    items = zero_shot.facts(world, COUNT, asked=asked, generator=generator())
+    for item, (i, j, text) in zip(items, fact_pairs(items, "what"), strict=True):
+        assert unasked(i, j) != asked
+        assert COUNTRIES[i] not in text  # so the text does not say
+        assert possible(world, item.prompt) == asked
+        stated = f"the {ATTRIBUTES[j]} of {COUNTRIES[i]} is"
+        assert possible(world, f"{stated} {item.answer}")
+
+
+@pytest.mark.parametrize("paired", [True, False])
+def test_verbs_and_objects_are_translated_that_documents_do_or_do_not_pair(world, paired):
+    items = zero_shot.translation(world, 20, paired=paired, generator=generator())
+    for item in items:
+        _, who, act, _, what, *_ = item.prompt.split()
+        assert unpaired(ACTS.index(act), OBJECTS.index(what)) != paired
+        assert possible(world, item.prompt) == paired
+        assert item.answer == f"{ZORB[who]} {ZORB[what]} {ZORB[act]}"
+        for choice in item.choices:
+            wrong = sum(a != b for a, b in zip(item.answer.split(), choice.split(), strict=True))
+            assert wrong == (choice != item.answer)
+
+
+# what makes them hard
+
+
+def test_stories_name_more_than_one_place_and_person(world, items):
+    for name, kind in (("where", PLACES), ("who", PEOPLE)):
+        for item in items[name]:
+            assert len({word for word in item.prompt.split() if word in kind}) >= 2
+
+
+def test_the_last_word_is_not_the_one_named_last(items):
+    for item in items["last word"]:
+        kind = PLACES if item.answer in PLACES else PEOPLE
+        assert [word for word in item.prompt.split() if word in kind][-1] != item.answer
+
+
+def test_right_and_wrong_endings_are_about_equally_long():
+    items = zero_shot.endings(WORLD, 400, generator=generator())
+    right = [len(item.answer.split()) for item in items]
+    wrong = [len(c.split()) for item in items for c in item.choices if c != item.answer]
+    assert min(right) < max(right)
+    assert min(wrong) < max(wrong)
+    assert abs(sum(right) / len(right) - sum(wrong) / len(wrong)) < 1
+
+
+# readers and errors
+
+
+def test_a_reader_puts_an_end_token_before_a_prompt_and_counts_bytes():
+    reader, item = Reader.of_world(WORLD), Item("zorb :", ("anu", "klu"), 0)
+    assert WORLD.decode(reader.prompt("zorb :").tolist()) == "<end> zorb :"
+    (found,) = reader.scores([item])
+    assert [each.score for each in found] == [found[0].score] * 2
+    assert (found[0].score.tokens, found[0].score.n_bytes) == (1, 3)
+    assert found[0].score.nats == pytest.approx(math.log(8))
+    with_other = reader.scores([item], "zorb : anu appa vizo . zorb :")
+    assert [with_other[0][0].measure(by) for by in MEASURES] == pytest.approx(
+        [-math.log(8), -math.log(8), -math.log(8) / 3, 0.0]
+    )
+
+
+def test_accuracy_and_chance_are_shares():
+    items = [Item("zorb :", ("anu", "appa"), 0), Item("zorb :", ("appa", "anu", "vizo"), 0)]
+    scores = Reader.of_world(WORLD).scores(items)
+    assert zero_shot.accuracy(items, scores) == 0.5
+    assert zero_shot.chance(items) == pytest.approx((1 / 2 + 1 / 3) / 2)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: zero_shot.reading(WORLD, 0, generator=generator()), "at least 1 item, got 0"),
+        (
+            lambda: zero_shot.reading(WORLD, 1, ask="why", generator=generator()),
+            "ask among .*got 'why'",
+        ),
+        (
+            lambda: zero_shot.translation(WORLD, 289, generator=generator()),
+            "at most 288 items, got 289",
+        ),
+        (
+            lambda: zero_shot.last_word(
+                MicroWorld(people=1, places=2, cast=1, things=1, objects=1, longest=24),
+                500,
+                generator=generator(),
+            ),
+            "expected 500 different items, got",
+        ),
+        (
+            lambda: zero_shot.ceiling(WORLD, [Item("where was the kite ?", ("hall", "barn"), 0)]),
+            "prompts that the language can say, got 'where was",
+        ),
+    ],
+)
+def test_what_cannot_be_asked_is_refused(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
