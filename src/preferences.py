@@ -70,6 +70,12 @@ def answer_batch(pairs: Sequence[tuple[Ids, Ids]]) -> Answers:
     return ids[:, :-1], ids[:, 1:], pad_sequence(masks, batch_first=True)
 
 
+def answers_of(answers: Answers) -> list[list[int]]:
+    """The ids of the answers alone, from a batch of them."""
+    _, targets, mask = answers
+    return [row[real].tolist() for row, real in zip(targets, mask, strict=True)]
+
+
 def answer_log_probs(model: Callable[[Tensor], Tensor], answers: Answers) -> Tensor:
     """log pi(answer | request) of each row, (B,); nats, summed over the answer's tokens.
 
@@ -353,7 +359,8 @@ def rollouts(
             answers = policy.sample(count, generator=generator)
             with torch.no_grad():
                 old, of_base = _apply(policy, answers), _apply(base, answers)
-            values = penalised(reward_of(answers), old, of_base, beta=beta)
+            rewards = _apply(reward_of, answers)
+            values = penalised(rewards, old, of_base, beta=beta)
             batch = (answers, old), leave_one_out(values)
             for _ in range(repeats):
                 yield batch
