@@ -12,7 +12,7 @@ Chapter: `gpt/preferences`.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import product
+from itertools import islice, product
 from typing import NamedTuple
 
 import torch
@@ -64,21 +64,24 @@ def requests(
         raise ValueError(f"expected a kind among {KINDS} in a way among {WAYS}, got {form}")
     if count < 1 or longest < 32:
         raise ValueError(f"expected 1 request or more of 32 words, got {count} of {longest}")
-    found = []
-    for context, question, answer in _questions(world, form.kind, longest, generator):
-        asked = " ".join([*context, *form.way.format(" ".join(question)).split()])
-        if len(asked.split()) + len(answer) <= longest:
-            found.append((asked, " ".join(answer)))
-        if len(found) == count:
-            return found
-    raise AssertionError("documents have no end")
+    drawn = (
+        (" ".join([*context, *form.way.format(" ".join(question)).split()]), " ".join(answer))
+        for context, question, answer in _questions(world, form.kind, longest, generator)
+    )
+    fitting = (pair for pair in drawn if len(" ".join(pair).split()) <= longest)
+    return list(islice(fitting, count))
 
 
 def opinions(topic: str) -> list[str]:
     """All the sentences that can answer what a film, hotel, meal or book was, 864 of each.
 
     They are the sentences of a review after its first, in the full micro-world.
+
+    Raises:
+        ValueError: another topic.
     """
+    if topic not in ASPECTS:
+        raise ValueError(f"expected a topic among {[*ASPECTS]}, got {topic!r}")
     aspects, words = ASPECTS[topic], PRAISE + BLAME
     degrees = [*words, *(f"{adverb} {word}" for adverb in ADVERBS for word in words)]
     return [

@@ -196,7 +196,7 @@ class RewardModel(nn.Module):
         self.head = linear(backbone.config.channels, 1, bias=False, generator=generator)
         with torch.no_grad():
             self.head.weight.normal_(std=0.02, generator=generator)
-        self.to(backbone.embedding.device)
+        self.to(backbone.embedding)
 
     def forward(self, inputs: Tensor, targets: Tensor, mask: Tensor) -> Tensor:
         """The reward of each answer, (B,), from a batch of `answer_batch`."""
