@@ -65,9 +65,9 @@ PAIRS, STEPS, BATCH, ASKED = 2_400, 200, 32, 50
 REQUEST, TOPIC = "what was the film ?", "film"
 ELSE = -3.0  # what the judge thinks of anything that is no opinion
 BETAS = (2.0, 1.0, 0.5, 0.25)
-METHODS = {"REINFORCE": 200, "PPO": 200, "DPO": 300}  # steps
+METHODS = {"REINFORCE": 200, "PPO": 200, "DPO": 200}  # steps
 ANSWERS = 64  # in a batch
-POLICY_RATES = (5e-4, 1e-3, 2e-3)
+POLICY_RATES = (1e-3, 2e-3)
 COMPARISONS = (100, 1_000, 10_000)
 
 
