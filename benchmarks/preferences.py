@@ -13,9 +13,11 @@ For each of the three released models:
 The learning rates are chosen with other draws, of seed 0: of the tuning by its loss on other
 requests of the same forms, of the policies by their aim J at one price.
 
-    python benchmarks/preferences.py [--quick]        about ten minutes of one core
+    python benchmarks/preferences.py [CACHE] [--seed N …] [--quick]
+                       about ten minutes of one core; goes on with what is in CACHE
 
-Writes results/preferences.json and .md.
+Writes results/preferences.json and .md. What each run came to is in CACHE, a file each; with
+--seed only that is done, for one model, so that three processes can share the work.
 """
 
 import argparse
@@ -26,6 +28,7 @@ import statistics
 import time
 from copy import deepcopy
 from functools import cache, partial
+from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -74,6 +77,25 @@ COMPARISONS = (100, 1_000, 10_000)
 @cache
 def opened(seed):
     return open_run(FOLDER / f"seed-{seed}")
+
+
+class Cache:
+    """What was computed before, by name: plain values, each with the seconds that it took."""
+
+    def __init__(self, folder, quick):
+        self.folder, self.quick, self.seconds = folder, quick, 0.0
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def __call__(self, name, make):
+        path = self.folder / f"{name.replace(' ', '-')}{'-quick' * self.quick}.json"
+        if not path.exists():
+            started = time.process_time()
+            value = make()
+            path.write_text(json.dumps([value, time.process_time() - started]))
+            print(name, value if len(str(value)) < 300 else "", flush=True)
+        value, seconds = json.loads(path.read_text())
+        self.seconds += seconds
+        return value
 
 
 # ---- instructions ----------------------------------------------------------------------------
@@ -199,60 +221,75 @@ def own_accord(model, seed, count=200):
     return statistics.fmean(map(bool, asks))
 
 
-def instructions(quick):
-    steps, asked = (3, 4) if quick else (STEPS, ASKED)
-    forms = forms_of(5)
-    trials = {}
-    training = batches_of(opened(0), forms, PAIRS, seed=500)
-    validation = batches_of(opened(0), forms, 400, seed=501)
-    for rate in RATES:
-        model = instructed(opened(0), training, rate=rate, steps=steps, seed=500)
-        trials[rate] = mean_loss(model, validation)
-    rate = min(trials, key=trials.get)
-    found, models = [], {}
-    for seed in SEEDS:
-        run = opened(seed)
-        right = accuracies(run.model, seed, asked)
-        found.append(
-            {"arm": "base", "seed": seed, "text": text_loss(run.model, seed)}
-            | summary(right, forms)
-            | {"own_accord": own_accord(run.model, seed), "forms": by_form(right)}
-        )
-        for arm, ways in ARMS.items():
-            options = {"text": arm == "with text", "whole": arm == "whole loss"}
-            batches = batches_of(run, forms_of(ways), PAIRS, seed=600 + seed, **options)
-            model = instructed(run, batches, rate=rate, steps=steps, seed=seed)
-            right = accuracies(model, seed, asked)
-            found.append(
-                {"arm": arm, "seed": seed, "text": text_loss(model, seed)}
-                | summary(right, forms_of(ways))
-                | {"own_accord": own_accord(model, seed), "forms": by_form(right)}
-            )
-            print(*(f"{k} {v}" for k, v in found[-1].items() if k != "forms"), flush=True)
-            if arm == "5 ways":
-                models[seed] = model
-    floors = [
-        run.config.micro_world().floor_of(
-            [
-                [*run.tokenizer.decode(ids[1:-1]).split(), "<end>"]
-                for ids in documents(run, 200, torch.Generator().manual_seed(8_000))
-            ]
-        )
-        for run in map(opened, SEEDS)
+def rate_of(kept):
+    """The learning rate of the tuning, and the validation losses that chose it."""
+
+    def loss(rate):
+        forms, run = forms_of(5), opened(0)
+        training = batches_of(run, forms, PAIRS, seed=500)
+        model = instructed(run, training, rate=rate, steps=steps_of(kept), seed=500)
+        return mean_loss(model, batches_of(run, forms, 400, seed=501))
+
+    trials = [{"rate": r, "loss": kept(f"trial {r}", partial(loss, r))} for r in RATES]
+    return min(trials, key=lambda trial: trial["loss"])["rate"], trials
+
+
+def steps_of(kept):
+    return 3 if kept.quick else STEPS
+
+
+def model_of(kept, arm, seed):
+    """The model of an arm, tuned."""
+    ways, run = ARMS[arm], opened(seed)
+    options = {"text": arm == "with text", "whole": arm == "whole loss"}
+    batches = batches_of(run, forms_of(ways), PAIRS, seed=600 + seed, **options)
+    return instructed(run, batches, rate=rate_of(kept)[0], steps=steps_of(kept), seed=seed)
+
+
+@cache
+def tuned_model(kept, seed):
+    """The model that the policies begin from; made anew where the cache has only its scores."""
+    return model_of(kept, "5 ways", seed)
+
+
+def arm_of(kept, arm, seed):
+    """What an arm can do."""
+    if arm == "base":
+        model = opened(seed).model
+    else:
+        model = tuned_model(kept, seed) if arm == "5 ways" else model_of(kept, arm, seed)
+    right = accuracies(model, seed, 4 if kept.quick else ASKED)
+    return (
+        {"arm": arm, "seed": seed, "text": text_loss(model, seed)}
+        | summary(right, forms_of(ARMS.get(arm, 5)))
+        | {"own_accord": own_accord(model, seed)}
+    )
+
+
+def floor_of(seed):
+    """That of the documents of `text_loss`."""
+    run = opened(seed)
+    drawn = documents(run, 200, torch.Generator().manual_seed(8_000))
+    words = [[*run.tokenizer.decode(ids[1:-1]).split(), "<end>"] for ids in drawn]
+    return run.config.micro_world().floor_of(words).loss
+
+
+def instructions(kept, seeds):
+    rate, trials = rate_of(kept)
+    arms = [
+        kept(f"{arm} {seed}", partial(arm_of, kept, arm, seed))
+        for seed in seeds
+        for arm in ("base", *ARMS)
     ]
     return {
-        "trials": [{"rate": r, "loss": loss} for r, loss in trials.items()],
+        "trials": trials,
         "rate": rate,
-        "steps": steps,
+        "steps": steps_of(kept),
         "pairs": PAIRS,
-        "asked": asked,
-        "floor": [floor.loss for floor in floors],
-        "arms": found,
-    }, models
-
-
-def by_form(right):
-    return [{"kind": f.kind, "way": f.way, "right": share} for f, share in right.items()]
+        "asked": ASKED,
+        "floor": [floor_of(seed) for seed in seeds],
+        "arms": arms,
+    }
 
 
 # ---- policies --------------------------------------------------------------------------------
@@ -340,86 +377,111 @@ def tuned(instance, method, beta, *, rate, steps, seed):
     return policy.eval()
 
 
-def policies(models, quick):
-    instances = {seed: Instance(seed, model) for seed, model in models.items()}
-    chosen, trials, points = {}, [], []
-    for method, steps in METHODS.items():
-        steps = 2 if quick else steps
-        for rate in POLICY_RATES:
-            policy = tuned(instances[0], method, 0.5, rate=rate, steps=steps, seed=100)
-            trials.append({"method": method, "rate": rate, **instances[0].found(policy, 0.5)})
-        mine = [trial for trial in trials if trial["method"] == method]
-        chosen[method] = max(mine, key=lambda trial: trial["aim"])["rate"]
-        for seed, instance in instances.items():
-            for beta in BETAS:
-                options = {"rate": chosen[method], "steps": steps, "seed": seed}
-                policy = tuned(instance, method, beta, **options)
-                where = {"method": method, "seed": seed, "beta": beta}
-                points.append(where | instance.found(policy, beta))
-                print(*(f"{k} {v}" for k, v in points[-1].items()), flush=True)
-    prices = [0.08 * 1.25**k for k in range(24)]
-    frontiers = []
-    for seed, instance in instances.items():
-        best = [tilted(instance.log_probs, instance.rewards, beta=b).exp() for b in prices]
-        frontiers.append(
-            {
-                "seed": seed,
-                "kl": [float(kl_divergence(p, instance.log_probs.exp())) for p in best],
-                "reward": [float((p * instance.rewards).sum()) for p in best],
-                "base": float((instance.log_probs.exp() * instance.rewards).sum()),
-                "else": float(instance.log_probs[-1].exp()),
-            }
-        )
+@cache
+def instance_of(kept, seed):
+    return Instance(seed, tuned_model(kept, seed))
+
+
+def policy_rate(kept, method):
+    """The learning rate of a method, and what the rates came to that were tried."""
+
+    def trial(rate):
+        steps = 2 if kept.quick else METHODS[method]
+        instance = instance_of(kept, 0)
+        policy = tuned(instance, method, 0.5, rate=rate, steps=steps, seed=100)
+        return {"method": method, "rate": rate} | instance.found(policy, 0.5)
+
+    trials = [kept(f"{method} trial {rate}", partial(trial, rate)) for rate in POLICY_RATES]
+    return max(trials, key=lambda each: each["aim"])["rate"], trials
+
+
+def point_of(kept, method, seed, beta):
+    """Where a method comes to at a price."""
+    steps, instance = 2 if kept.quick else METHODS[method], instance_of(kept, seed)
+    options = {"rate": policy_rate(kept, method)[0], "steps": steps, "seed": seed}
+    policy = tuned(instance, method, beta, **options)
+    return {"method": method, "seed": seed, "beta": beta} | instance.found(policy, beta)
+
+
+def frontier_of(kept, seed):
+    """The exact optima of one model at many prices."""
+    instance = instance_of(kept, seed)
+    base = instance.log_probs.exp()
+    best = [
+        tilted(instance.log_probs, instance.rewards, beta=0.08 * 1.25**k).exp() for k in range(24)
+    ]
+    return {
+        "seed": seed,
+        "kl": [float(kl_divergence(probs, base)) for probs in best],
+        "reward": [float(probs @ instance.rewards) for probs in best],
+        "base": float(base @ instance.rewards),
+        "else": float(base[-1]),
+    }
+
+
+def policies(kept, seeds):
+    points = [
+        kept(f"{method} {seed} {beta}", partial(point_of, kept, method, seed, beta))
+        for seed in seeds
+        for beta in BETAS
+        for method in METHODS
+    ]
+    frontiers = [kept(f"frontier {s}", partial(frontier_of, kept, s)) for s in seeds]
+    chosen = {method: policy_rate(kept, method) for method in METHODS}
     return {
         "request": REQUEST,
         "else": ELSE,
         "answers": ANSWERS,
         "steps": METHODS,
-        "rates": chosen,
-        "trials": trials,
+        "rates": {method: rate for method, (rate, _) in chosen.items()},
+        "trials": [trial for _, trials in chosen.values() for trial in trials],
         "points": points,
         "frontiers": frontiers,
-    }, instances
+    }
 
 
 # ---- reward models ---------------------------------------------------------------------------
 
 
-def rewards(instances, quick):
+def error_of(kept, seed, count):
     """How far a GPT's reward is from the judge's, up to a constant, on the base's own answers."""
-    found = []
-    for seed, instance in instances.items():
-        listed, truth = instance.log_probs[:-1], instance.rewards[:-1]
-        probs = listed.exp() / listed.exp().sum()
-        for count in COMPARISONS:
-            generator = torch.Generator().manual_seed(1_000 + seed)
-            drawn = draw_comparisons(listed, truth, count, generator=generator)
-            model = RewardModel(instance.model, generator=generator)
+    instance = instance_of(kept, seed)
+    listed, truth = instance.log_probs[:-1], instance.rewards[:-1]
+    probs = listed.softmax(0)
+    generator = torch.Generator().manual_seed(1_000 + seed)
+    drawn = draw_comparisons(listed, truth, count, generator=generator)
+    model = RewardModel(instance.model, generator=generator)
 
-            def data(drawn=drawn, count=count, instance=instance, generator=generator):
-                while True:
-                    rows = torch.randint(count, (ANSWERS,), generator=generator)
-                    first, second, preferred = (part[rows] for part in drawn)
-                    one, two = (tuple(p[i] for p in instance.answers) for i in (first, second))
-                    yield (one, two), preferred
+    def data():
+        while True:
+            rows = torch.randint(count, (ANSWERS,), generator=generator)
+            first, second, preferred = (part[rows] for part in drawn)
+            one, two = (tuple(p[i] for p in instance.answers) for i in (first, second))
+            yield (one, two), preferred
 
-            steps = 2 if quick else 200
-            fit(
-                model,
-                data(),
-                steps=steps,
-                learning_rate=1e-3,
-                schedule=linear_decay(steps),
-                nats_of=preference_nats,
-                progress=False,
-            )
-            with torch.no_grad():
-                off = model.eval()(*instance.answers).double() - truth
-            off = off - (probs * off).sum()
-            error = float((probs * off.square()).sum().sqrt())
-            found.append({"seed": seed, "comparisons": count, "error": error})
-            print(found[-1], flush=True)
-    return found
+    steps = 2 if kept.quick else 200
+    fit(
+        model,
+        data(),
+        steps=steps,
+        learning_rate=1e-3,
+        schedule=linear_decay(steps),
+        nats_of=preference_nats,
+        progress=False,
+    )
+    with torch.no_grad():
+        off = model.eval()(*instance.answers).double() - truth
+    off = off - (probs * off).sum()
+    error = float((probs * off.square()).sum().sqrt())
+    return {"seed": seed, "comparisons": count, "error": error}
+
+
+def rewards(kept, seeds):
+    return [
+        kept(f"reward {seed} {count}", partial(error_of, kept, seed, count))
+        for seed in seeds
+        for count in COMPARISONS
+    ]
 
 
 # ---- the record ------------------------------------------------------------------------------
@@ -474,24 +536,30 @@ def table(kept):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    default = RESULTS.parent / "_build" / "preferences"
+    parser.add_argument("cache", type=Path, nargs="?", default=default)
+    parser.add_argument("--seed", type=int, action="append", choices=SEEDS)
     parser.add_argument("--quick", action="store_true", help="a few steps of everything")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    started = time.process_time()
-    told, models = instructions(options.quick)
-    played, instances = policies(models, options.quick)
-    kept = {
+    kept = Cache(options.cache, options.quick)
+    seeds = options.seed or SEEDS
+    found = {
+        "instructions": instructions(kept, seeds),
+        "policies": policies(kept, seeds),
+        "rewards": rewards(kept, seeds),
+    }
+    if options.seed:
+        return
+    found = {
         "machine": machine(),
         "command": COMMAND + (" --quick" if options.quick else ""),
+        "core_minutes": round(kept.seconds / 60, 1),
         "seeds": SEEDS,
-        "instructions": told,
-        "policies": played,
-        "rewards": rewards(instances, options.quick),
-    }
-    kept["core_minutes"] = round((time.process_time() - started) / 60, 1)
+    } | found
     RESULTS.mkdir(exist_ok=True)
-    (RESULTS / "preferences.json").write_text(json.dumps(kept, indent=1) + "\n")
-    record("preferences", table(kept))
+    (RESULTS / "preferences.json").write_text(json.dumps(found, indent=1) + "\n")
+    record("preferences", table(found))
 
 
 if __name__ == "__main__":
