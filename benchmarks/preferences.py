@@ -6,7 +6,7 @@ For each of the three released models:
                    loss on the requests as well. Asked in forms of the tuning, in forms never tuned
                    on, and scored on ordinary text
     policies       the tuned model answers one request, what was the film; REINFORCE, PPO and DPO at
-                   four prices of KL, each against the exact optimum over all 864 opinions and
+                   three prices of KL, each against the exact optimum over all 864 opinions and
                    everything else
     rewards        a reward model from so many comparisons, against the judge's own reward
 
@@ -67,10 +67,10 @@ PAIRS, STEPS, BATCH, ASKED = 2_400, 200, 32, 50
 
 REQUEST, TOPIC = "what was the film ?", "film"
 ELSE = -3.0  # what the judge thinks of anything that is no opinion
-BETAS = (2.0, 1.0, 0.5, 0.25)
-METHODS = {"REINFORCE": 200, "PPO": 200, "DPO": 200}  # steps
+BETAS = (1.0, 0.5, 0.25)
+METHODS = dict.fromkeys(("REINFORCE", "PPO", "DPO"), 150)  # steps
 ANSWERS = 64  # in a batch
-POLICY_RATES = (1e-3, 2e-3)
+POLICY_RATES = {"REINFORCE": (1e-3, 2e-3), "PPO": (1e-3, 2e-3), "DPO": (2.5e-4, 5e-4, 1e-3, 2e-3)}
 COMPARISONS = (100, 1_000, 10_000)
 
 
@@ -391,7 +391,7 @@ def policy_rate(kept, method):
         policy = tuned(instance, method, 0.5, rate=rate, steps=steps, seed=100)
         return {"method": method, "rate": rate} | instance.found(policy, 0.5)
 
-    trials = [kept(f"{method} trial {rate}", partial(trial, rate)) for rate in POLICY_RATES]
+    trials = [kept(f"{method} trial {rate}", partial(trial, rate)) for rate in POLICY_RATES[method]]
     return max(trials, key=lambda each: each["aim"])["rate"], trials
 
 
