@@ -128,6 +128,8 @@ def check_comparisons(first: Sequence, second: Sequence) -> None:
     """
     if len(first) != len(second):
         raise ValueError(f"expected as many firsts as seconds, got {len(first)} and {len(second)}")
+    if isinstance(first, Tensor) and first.ndim == 1 and not (first == second).any():
+        return
     for number, (one, other) in enumerate(zip(_plain(first), _plain(second), strict=True)):
         if one == other:
             raise ValueError(
@@ -177,8 +179,11 @@ def preference_nats(model: nn.Module, batch: Comparison) -> Tensor:
     Args:
         model: maps a first and a second to rewards, (B,).
         batch: ((first, second), preferred).
+    Raises:
+        ValueError: a text is compared with itself, or shapes differ.
     """
     (first, second), preferred = batch
+    check_comparisons(_texts(first), _texts(second))
     return preference_loss(_apply(model, first), _apply(model, second), preferred).sum()
 
 
@@ -404,8 +409,11 @@ def dpo_nats(policy: nn.Module, batch: Comparison, *, beta: float) -> Tensor:
     Args:
         policy: maps answers to log-probabilities, (B,).
         batch: ((first, second, log pi0 of first, log pi0 of second), preferred).
+    Raises:
+        ValueError: a text is compared with itself, beta is not above 0, or shapes differ.
     """
     (first, second, base_first, base_second), preferred = batch
+    check_comparisons(_texts(first), _texts(second))
     of_first, of_second = _apply(policy, first), _apply(policy, second)
     return dpo_loss(of_first, of_second, base_first, base_second, preferred, beta=beta).sum()
 
@@ -490,6 +498,16 @@ class AnswerPolicy(nn.Module):
 
 def _apply(model: Callable[..., Tensor], items: Tensor | tuple[Tensor, ...]) -> Tensor:
     return model(*items) if isinstance(items, tuple) else model(items)
+
+
+def _texts(items: Tensor | Answers) -> Tensor | list[list[int]]:
+    """What tells answers apart: their numbers, or the ids of request and answer, unpadded."""
+    if not isinstance(items, tuple):
+        return items
+    inputs, targets, mask = items
+    lengths = (mask * torch.arange(1, mask.shape[1] + 1, device=mask.device)).amax(-1)
+    ids = torch.cat([inputs[:, :1], targets], 1)
+    return [row[: length + 1].tolist() for row, length in zip(ids, lengths, strict=True)]
 
 
 def _plain(items: Sequence) -> list:

@@ -144,6 +144,18 @@ def test_a_comparison_of_a_text_with_itself_is_refused(first, second):
         check_comparisons(first, second[:1])
 
 
+@pytest.mark.parametrize("loss", [preference_nats, partial(dpo_nats, beta=1.0)])
+def test_no_loss_takes_a_comparison_of_a_text_with_itself(loss):
+    """Whether answers go by number, or are texts that were filled up to another length."""
+    same = answer_batch([([10, 1], [3, 0]), ([10, 1], [4, 0])])
+    longer = answer_batch([([10, 1], [5, 3, 4, 0]), ([10, 1], [4, 0])])
+    number = torch.tensor([1, 2]), torch.tensor([0, 2])
+    of_base = () if loss is preference_nats else (torch.zeros(2), torch.zeros(2))
+    for pair in (number, (same, longer)):
+        with pytest.raises(ValueError, match="twice in comparison 1"):
+            loss(None, ((*pair, *of_base), torch.ones(2)))
+
+
 def test_no_text_is_drawn_against_itself():
     probs = torch.tensor([0.98, 0.01, 0.01])  # nearly always the same
     first, second, _ = draw_comparisons(probs.log(), torch.zeros(3), 2_000, generator=draw())
