@@ -1,0 +1,566 @@
+"""How well are requests answered, and how near does a tuned policy come to the exact optimum?
+
+For each of the three released models:
+
+    instructions   tuned on requests put in 1, 2, 3 or 5 ways; with ordinary text mixed in; with the
+                   loss on the requests as well. Asked in forms of the tuning, in forms never tuned
+                   on, and scored on ordinary text
+    policies       the tuned model answers one request, what was the film; REINFORCE, PPO and DPO at
+                   three prices of KL, each against the exact optimum over all 864 opinions and
+                   everything else
+    rewards        a reward model from so many comparisons, against the judge's own reward
+
+The learning rates are chosen with other draws, of seed 0: of the tuning by its loss on other
+requests of the same forms, of the policies by their aim J at one price.
+
+    python benchmarks/preferences.py [CACHE] [--seed N …] [--quick]
+                       about ten minutes of one core; goes on with what is in CACHE
+
+Writes results/preferences.json and .md. What each run came to is in CACHE, a file each; with
+--seed only that is done, for one model, so that three processes can share the work.
+"""
+
+import argparse
+import json
+import os
+import random
+import statistics
+import time
+from copy import deepcopy
+from functools import cache, partial
+from pathlib import Path
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import torch
+from rounds import RESULTS, machine, record
+
+from src.evaluation import corpus_perplexity
+from src.instructions import FORMS, KINDS, WAYS, Form, liking, opinions, requests
+from src.likelihood import kl_divergence
+from src.preferences import (
+    AnswerPolicy,
+    RewardModel,
+    aim,
+    answer_batch,
+    answers_of,
+    dpo_nats,
+    draw_comparisons,
+    policy_nats,
+    preference_nats,
+    rollouts,
+    tilted,
+)
+from src.runs import open_run
+from src.sampling import generate, temperature
+from src.training import fit, linear_decay, mean_loss
+
+FOLDER = RESULTS / "gpt1"
+SEEDS = (0, 1, 2)
+COMMAND = "python benchmarks/preferences.py"
+
+# One pairing of each kind with a way is left out of the tuning, and so is the last way.
+LEFT_OUT = {Form(kind, WAYS[way]) for kind, way in zip(KINDS, (1, 3, 2, 1, 4, 4), strict=True)}
+ARMS = {"1 way": 1, "2 ways": 2, "3 ways": 3, "5 ways": 5, "with text": 5, "whole loss": 5}
+RATES = (5e-4, 1e-3, 2e-3)
+PAIRS, STEPS, BATCH, ASKED = 2_400, 200, 32, 50
+
+REQUEST, TOPIC = "what was the film ?", "film"
+ELSE = -3.0  # what the judge thinks of anything that is no opinion
+BETAS = (1.0, 0.5, 0.25)
+METHODS = dict.fromkeys(("REINFORCE", "PPO", "DPO"), 150)  # steps
+ANSWERS = 64  # in a batch
+POLICY_RATES = {"REINFORCE": (1e-3, 2e-3), "PPO": (1e-3, 2e-3), "DPO": (2.5e-4, 5e-4, 1e-3, 2e-3)}
+COMPARISONS = (100, 1_000, 10_000)
+
+
+@cache
+def opened(seed):
+    return open_run(FOLDER / f"seed-{seed}")
+
+
+class Cache:
+    """What was computed before, by name: plain values, each with the seconds that it took."""
+
+    def __init__(self, folder, quick):
+        self.folder, self.quick, self.seconds = folder, quick, 0.0
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def __call__(self, name, make):
+        path = self.folder / f"{name.replace(' ', '-')}{'-quick' * self.quick}.json"
+        if not path.exists():
+            started = time.process_time()
+            value = make()
+            path.write_text(json.dumps([value, time.process_time() - started]))
+            print(name, value if len(str(value)) < 300 else "", flush=True)
+        value, seconds = json.loads(path.read_text())
+        self.seconds += seconds
+        return value
+
+
+# ---- instructions ----------------------------------------------------------------------------
+
+
+def forms_of(ways):
+    return [form for form in FORMS if form.way in WAYS[:ways] and form not in LEFT_OUT]
+
+
+def encoded(run, pair):
+    request, answer = map(run.tokenizer.encode, pair)
+    return [run.end, *request], [*answer, run.end]
+
+
+def batches_of(run, forms, count, *, seed, text=False, whole=False):
+    """Batches of requests with their answers, as many of each form; perhaps with ordinary text."""
+    generator, world = torch.Generator().manual_seed(seed), run.config.micro_world()
+    each = -(-count // len(forms))
+    pairs = [p for form in forms for p in requests(world, form, each, generator=generator)]
+    random.Random(seed).shuffle(pairs)
+    rows = [encoded(run, pair) for pair in pairs]
+    ordinary = documents(run, len(rows), generator) if text else []
+    made = []
+    for start in range(0, len(rows) - BATCH + 1, BATCH):
+        stop = start + BATCH
+        more = [(ids[:1], ids[1:]) for ids in ordinary[start // 2 : stop // 2]]
+        inputs, targets, mask = answer_batch([*rows[start:stop], *more])
+        if whole:  # all up to the last token of the answer
+            mask = mask.flip(1).cumsum(1).flip(1) > 0
+        made.append((inputs, targets, mask))
+    return made
+
+
+def documents(run, count, generator):
+    drawn = run.config.micro_world().sample(count, generator=generator)
+    return [[run.end, *run.tokenizer.encode(" ".join(d.words[:-1])), run.end] for d in drawn]
+
+
+def instructed(run, batches, *, rate, steps, seed):
+    model = deepcopy(run.model)
+    torch.manual_seed(seed)
+    fit(
+        model,
+        batches,
+        steps=steps,
+        learning_rate=rate,
+        schedule=linear_decay(steps),
+        weight_decay=0.01,
+        progress=False,
+    )
+    return model.eval()
+
+
+@cache
+def questions(seed, asked):
+    """The requests that are only asked, of every form with one right answer."""
+    generator, run = torch.Generator().manual_seed(7_000), opened(seed)
+    world = run.config.micro_world()
+    pairs = [
+        (form, encoded(run, pair))
+        for form in FORMS
+        if form.kind != "opinion"
+        for pair in requests(world, form, asked, generator=generator)
+    ]
+    return sorted(pairs, key=lambda each: len(each[1][0]))
+
+
+def accuracies(model, seed, asked):
+    """{form: share of exactly right answers}, written greedily."""
+    right, end, all_pairs = {}, opened(seed).end, questions(seed, asked)
+    for start in range(0, len(all_pairs), 250):
+        part = all_pairs[start : start + 250]
+        texts = generate(
+            model,
+            [request for _, (request, _) in part],
+            max_new_tokens=5,
+            stop=end,
+            filters=[partial(temperature, t=0)],
+            generator=torch.Generator().manual_seed(0),
+        )
+        for (form, (request, answer)), text in zip(part, texts, strict=True):
+            right.setdefault(form, []).append(text.tolist() == request + answer)
+    return {form: statistics.fmean(each) for form, each in right.items()}
+
+
+def summary(right, forms):
+    """Mean accuracies: the language's own forms, those tuned on, new pairings, the new way."""
+    known = {form.way for form in forms}
+    groups = {
+        "own": [form for form in right if form.own],
+        "tuned": [form for form in right if form in forms],
+        "pairing": [f for f in right if f in LEFT_OUT and f.way in known],
+        "way": [form for form in right if form.way == WAYS[-1]],
+    }
+    return {
+        name: statistics.fmean(right[form] for form in members) if members else None
+        for name, members in groups.items()
+    }
+
+
+def text_loss(model, seed):
+    """Nats per token on documents that nobody trained on."""
+    texts = documents(opened(seed), 200, torch.Generator().manual_seed(8_000))
+    context, texts = model.config.context_length, [torch.tensor(ids) for ids in texts]
+    return corpus_perplexity(model, texts, context_length=context, batch_size=50).loss
+
+
+def own_accord(model, seed, count=200):
+    """The share of texts, begun from nothing, that begin as requests do and no document does."""
+    run = opened(seed)
+    texts = generate(
+        model,
+        [[run.end]] * count,
+        max_new_tokens=24,
+        stop=run.end,
+        generator=torch.Generator().manual_seed(9_000),
+    )
+    words = [run.tokenizer.decode(text[1:].tolist()).split() for text in texts]
+    asks = [
+        {"then", "they", "i", "what"} & set(each[:1]) or "say it" in " ".join(each)
+        for each in words
+    ]
+    return statistics.fmean(map(bool, asks))
+
+
+def rate_of(kept):
+    """The learning rate of the tuning, and the validation losses that chose it."""
+
+    def loss(rate):
+        forms, run = forms_of(5), opened(0)
+        training = batches_of(run, forms, PAIRS, seed=500)
+        model = instructed(run, training, rate=rate, steps=steps_of(kept), seed=500)
+        return mean_loss(model, batches_of(run, forms, 400, seed=501))
+
+    trials = [{"rate": r, "loss": kept(f"trial {r}", partial(loss, r))} for r in RATES]
+    return min(trials, key=lambda trial: trial["loss"])["rate"], trials
+
+
+def steps_of(kept):
+    return 3 if kept.quick else STEPS
+
+
+def model_of(kept, arm, seed):
+    """The model of an arm, tuned."""
+    ways, run = ARMS[arm], opened(seed)
+    options = {"text": arm == "with text", "whole": arm == "whole loss"}
+    batches = batches_of(run, forms_of(ways), PAIRS, seed=600 + seed, **options)
+    return instructed(run, batches, rate=rate_of(kept)[0], steps=steps_of(kept), seed=seed)
+
+
+@cache
+def tuned_model(kept, seed):
+    """The model that the policies begin from; made anew where the cache has only its scores."""
+    return model_of(kept, "5 ways", seed)
+
+
+def arm_of(kept, arm, seed):
+    """What an arm can do."""
+    if arm == "base":
+        model = opened(seed).model
+    else:
+        model = tuned_model(kept, seed) if arm == "5 ways" else model_of(kept, arm, seed)
+    right = accuracies(model, seed, 4 if kept.quick else ASKED)
+    return (
+        {"arm": arm, "seed": seed, "text": text_loss(model, seed)}
+        | summary(right, forms_of(ARMS.get(arm, 5)))
+        | {"own_accord": own_accord(model, seed)}
+    )
+
+
+def floor_of(seed):
+    """That of the documents of `text_loss`."""
+    run = opened(seed)
+    drawn = documents(run, 200, torch.Generator().manual_seed(8_000))
+    words = [[*run.tokenizer.decode(ids[1:-1]).split(), "<end>"] for ids in drawn]
+    return run.config.micro_world().floor_of(words).loss
+
+
+def instructions(kept, seeds):
+    rate, trials = rate_of(kept)
+    arms = [
+        kept(f"{arm} {seed}", partial(arm_of, kept, arm, seed))
+        for seed in seeds
+        for arm in ("base", *ARMS)
+    ]
+    return {
+        "trials": trials,
+        "rate": rate,
+        "steps": steps_of(kept),
+        "pairs": PAIRS,
+        "asked": ASKED,
+        "floor": [floor_of(seed) for seed in seeds],
+        "arms": arms,
+    }
+
+
+# ---- policies --------------------------------------------------------------------------------
+
+
+class Instance:
+    """One request to one tuned model: all its answers, and what the judge thinks of them."""
+
+    def __init__(self, seed, model):
+        run = opened(seed)
+        self.run, self.model = run, model
+        texts = opinions(TOPIC)
+        self.ids = [[*run.tokenizer.encode(text), run.end] for text in texts]
+        self.base = self.policy(model)
+        self.answers = self.base.batch(self.ids)
+        self.rewards = torch.tensor([*map(liking, texts), ELSE], dtype=torch.float64)
+        self.known = dict(zip(map(tuple, self.ids), self.rewards.tolist(), strict=False))
+        self.log_probs = self.of(self.base)
+
+    def policy(self, model):
+        request = [self.run.end, *self.run.tokenizer.encode(REQUEST)]
+        return AnswerPolicy(model, request, end=self.run.end, longest=8)
+
+    @torch.no_grad()
+    def of(self, policy):
+        """The log-probabilities of all opinions, and of everything else together: (K + 1,)."""
+        opinions = policy(*self.answers).double()
+        rest = (1 - opinions.exp().sum()).clamp(min=1e-12).log()
+        whole = torch.cat([opinions, rest[None]])
+        return whole - whole.logsumexp(0)
+
+    def reward_of(self, *answers):
+        return torch.tensor([self.known.get(tuple(ids), ELSE) for ids in answers_of(answers)])
+
+    def comparisons(self, beta, count, generator):
+        """Batches of comparisons without end, drawn from the base model."""
+        listed = self.log_probs[:-1]
+        while True:
+            first, second, preferred = draw_comparisons(
+                listed, self.rewards[:-1], count, generator=generator
+            )
+            one, two = (tuple(part[i] for part in self.answers) for i in (first, second))
+            yield (one, two, listed[first].float(), listed[second].float()), preferred
+
+    def found(self, policy, beta):
+        """Where a policy stands, by sums over all answers."""
+        log_probs, best = self.of(policy), tilted(self.log_probs, self.rewards, beta=beta)
+        return {
+            "reward": float((log_probs.exp() * self.rewards).sum()),
+            "kl": float(kl_divergence(log_probs.exp(), self.log_probs.exp())),
+            "to_optimum": float(kl_divergence(log_probs.exp(), best.exp())),
+            "from_start": float(kl_divergence(self.log_probs.exp(), best.exp())),
+            "aim": float(aim(log_probs, self.log_probs, self.rewards, beta=beta)),
+            "optimum": float(aim(best, self.log_probs, self.rewards, beta=beta)),
+            "else": float(log_probs[-1].exp()),
+        }
+
+
+def tuned(instance, method, beta, *, rate, steps, seed):
+    generator = torch.Generator().manual_seed(seed)
+    policy = instance.policy(deepcopy(instance.model))
+    if method == "DPO":
+        data, nats_of = instance.comparisons(beta, ANSWERS, generator), partial(dpo_nats, beta=beta)
+    else:
+        clip = 0.2 if method == "PPO" else None
+        data = rollouts(
+            policy,
+            instance.base,
+            instance.reward_of,
+            beta=beta,
+            count=ANSWERS,
+            repeats=4 if method == "PPO" else 1,
+            generator=generator,
+        )
+        nats_of = partial(policy_nats, clip=clip)
+    fit(
+        policy,
+        data,
+        steps=steps,
+        learning_rate=rate,
+        schedule=linear_decay(steps),
+        nats_of=nats_of,
+        progress=False,
+    )
+    return policy.eval()
+
+
+@cache
+def instance_of(kept, seed):
+    return Instance(seed, tuned_model(kept, seed))
+
+
+def policy_rate(kept, method):
+    """The learning rate of a method, and what the rates came to that were tried."""
+
+    def trial(rate):
+        steps = 2 if kept.quick else METHODS[method]
+        instance = instance_of(kept, 0)
+        policy = tuned(instance, method, 0.5, rate=rate, steps=steps, seed=100)
+        return {"method": method, "rate": rate} | instance.found(policy, 0.5)
+
+    trials = [kept(f"{method} trial {rate}", partial(trial, rate)) for rate in POLICY_RATES[method]]
+    return max(trials, key=lambda each: each["aim"])["rate"], trials
+
+
+def point_of(kept, method, seed, beta):
+    """Where a method comes to at a price."""
+    steps, instance = 2 if kept.quick else METHODS[method], instance_of(kept, seed)
+    options = {"rate": policy_rate(kept, method)[0], "steps": steps, "seed": seed}
+    policy = tuned(instance, method, beta, **options)
+    return {"method": method, "seed": seed, "beta": beta} | instance.found(policy, beta)
+
+
+def frontier_of(kept, seed):
+    """The exact optima of one model at many prices."""
+    instance = instance_of(kept, seed)
+    base = instance.log_probs.exp()
+    best = [
+        tilted(instance.log_probs, instance.rewards, beta=0.08 * 1.25**k).exp() for k in range(24)
+    ]
+    return {
+        "seed": seed,
+        "kl": [float(kl_divergence(probs, base)) for probs in best],
+        "reward": [float(probs @ instance.rewards) for probs in best],
+        "base": float(base @ instance.rewards),
+        "else": float(base[-1]),
+    }
+
+
+def policies(kept, seeds):
+    points = [
+        kept(f"{method} {seed} {beta}", partial(point_of, kept, method, seed, beta))
+        for seed in seeds
+        for beta in BETAS
+        for method in METHODS
+    ]
+    frontiers = [kept(f"frontier {s}", partial(frontier_of, kept, s)) for s in seeds]
+    chosen = {method: policy_rate(kept, method) for method in METHODS}
+    return {
+        "request": REQUEST,
+        "else": ELSE,
+        "answers": ANSWERS,
+        "steps": METHODS,
+        "rates": {method: rate for method, (rate, _) in chosen.items()},
+        "trials": [trial for _, trials in chosen.values() for trial in trials],
+        "points": points,
+        "frontiers": frontiers,
+    }
+
+
+# ---- reward models ---------------------------------------------------------------------------
+
+
+def error_of(kept, seed, count):
+    """How far a GPT's reward is from the judge's, up to a constant, on the base's own answers."""
+    instance = instance_of(kept, seed)
+    listed, truth = instance.log_probs[:-1], instance.rewards[:-1]
+    probs = listed.softmax(0)
+    generator = torch.Generator().manual_seed(1_000 + seed)
+    drawn = draw_comparisons(listed, truth, count, generator=generator)
+    model = RewardModel(instance.model, generator=generator)
+
+    def data():
+        while True:
+            rows = torch.randint(count, (ANSWERS,), generator=generator)
+            first, second, preferred = (part[rows] for part in drawn)
+            one, two = (tuple(p[i] for p in instance.answers) for i in (first, second))
+            yield (one, two), preferred
+
+    steps = 2 if kept.quick else 200
+    fit(
+        model,
+        data(),
+        steps=steps,
+        learning_rate=1e-3,
+        schedule=linear_decay(steps),
+        nats_of=preference_nats,
+        progress=False,
+    )
+    with torch.no_grad():
+        off = model.eval()(*instance.answers).double() - truth
+    off = off - (probs * off).sum()
+    error = float((probs * off.square()).sum().sqrt())
+    return {"seed": seed, "comparisons": count, "error": error}
+
+
+def rewards(kept, seeds):
+    return [
+        kept(f"reward {seed} {count}", partial(error_of, kept, seed, count))
+        for seed in seeds
+        for count in COMPARISONS
+    ]
+
+
+# ---- the record ------------------------------------------------------------------------------
+
+
+def spread(values):
+    values = [value for value in values if value is not None]
+    if not values:
+        return "–"
+    return f"{statistics.fmean(values):.3f} ({min(values):.3f} to {max(values):.3f})"
+
+
+def table(kept):
+    told, played = kept["instructions"], kept["policies"]
+    lines = [
+        "# Instructions and preferences, with the miniature GPT-1",
+        "",
+        f"`{kept['command']}`; {kept['machine']}; {kept['core_minutes']:.0f} minutes of one core",
+        "",
+        f"Three pre-trained models; means, and least to greatest. Tuned for {told['steps']} steps "
+        f"on {told['pairs']:,} requests. Exact answers in forms of the language itself, of the "
+        "tuning, of new pairings and of a new way; nats per token on ordinary text (floor "
+        f"{statistics.fmean(told['floor']):.3f}).",
+        "",
+        "| | own | tuned on | new pairing | new way | ordinary text |",
+        "|:---|---:|---:|---:|---:|---:|",
+    ]
+    for arm in ("base", *ARMS):
+        rows = [each for each in told["arms"] if each["arm"] == arm]
+        shown = [spread([row[k] for row in rows]) for k in ("own", "tuned", "pairing", "way")]
+        lines.append(f"| {arm} | {' | '.join(shown)} | {spread([r['text'] for r in rows])} |")
+    lines += [
+        "",
+        f"One request, `{played['request']}`: nats of KL to the exact optimum, and the share of "
+        "answers that are no opinion.",
+        "",
+        "| | price | KL to the optimum | of the base | reward | KL from the base | else |",
+        "|:---|---:|---:|---:|---:|---:|---:|",
+    ]
+    for method in METHODS:
+        for beta in BETAS:
+            rows = [p for p in played["points"] if p["method"] == method and p["beta"] == beta]
+            names = ("to_optimum", "from_start", "reward", "kl", "else")
+            shown = [spread([row[name] for row in rows]) for name in names]
+            lines.append(f"| {method} | {beta} | {' | '.join(shown)} |")
+    lines += ["", "| comparisons | error of the reward model |", "|---:|---:|"]
+    for count in COMPARISONS:
+        errors = [e["error"] for e in kept["rewards"] if e["comparisons"] == count]
+        lines.append(f"| {count:,} | {spread(errors)} |")
+    return lines
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    default = RESULTS.parent / "_build" / "preferences"
+    parser.add_argument("cache", type=Path, nargs="?", default=default)
+    parser.add_argument("--seed", type=int, action="append", choices=SEEDS)
+    parser.add_argument("--quick", action="store_true", help="a few steps of everything")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    kept = Cache(options.cache, options.quick)
+    seeds = options.seed or SEEDS
+    found = {
+        "instructions": instructions(kept, seeds),
+        "policies": policies(kept, seeds),
+        "rewards": rewards(kept, seeds),
+    }
+    if options.seed:
+        return
+    found = {
+        "machine": machine(),
+        "command": COMMAND + (" --quick" if options.quick else ""),
+        "core_minutes": round(kept.seconds / 60, 1),
+        "seeds": SEEDS,
+    } | found
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / "preferences.json").write_text(json.dumps(found, indent=1) + "\n")
+    record("preferences", table(found))
+
+
+if __name__ == "__main__":
+    main()
