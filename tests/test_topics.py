@@ -200,6 +200,7 @@ def never_called():
 
 ```{code-cell} ipython3
 assert f(1)
+shown(1)
 ```
 
 ```
@@ -265,6 +266,8 @@ def small_book(name):
         (FIRST, "a", "asserts `a`"),
         (FIRST, "e", "asserts `e`"),
         (FIRST, "shown_only", "asserts `shown_only`"),
+        (FIRST, "shown(1)", "asserts `shown(1)`"),
+        (FIRST, "table(17)", "asserts `table(17)`"),
         (SECOND, "g", "asserts `g`"),
         (EXERCISE, "table(17)", "asserts `table(17)`"),
         (FIRST, "a ==", "expected an expression"),
