@@ -164,6 +164,16 @@ def test_a_disagreement_of_citations_and_bibliography_is_found(text, messages):
     assert all(message in text for message, text in zip(messages, found, strict=True)), found
 
 
+def test_two_authors_of_gpt1_are_authors_of_gpt2():
+    """One of our sources says that they were the same set of authors."""
+    entries = parse_string(text_of("references.bib"), "bibtex").entries
+    first, second = (
+        {str(person) for person in entries[key].persons["author"]}
+        for key in ("radford2018improving", "radford2019language")
+    )
+    assert first & second == {"Radford, Alec", "Sutskever, Ilya"}
+
+
 def test_each_citation_has_an_entry_and_each_entry_a_citation():
     found = list(citation_disagreements(map(page_of, PAGES), text_of("references.bib")))
     assert not found, "\n".join(found)

@@ -1,0 +1,330 @@
+"""Where each topic is shown: the page of the back matter that says so is true.
+
+A row of the page names a topic, a section and what is asserted there.  The rules below look for
+each of them: the section in a chapter that readers can find, the assertion in a cell of it that
+runs.  They are proven on planted defects before they judge the page.
+"""
+
+import ast
+import re
+from dataclasses import dataclass
+from functools import cache
+from itertools import groupby, pairwise, takewhile
+
+import pytest
+import yaml
+from chapters import ROOT, Page, read
+from recipe import at, stars
+from test_book import toc_files
+
+NAME = "book/topics.md"
+TOPICS = {"L": 14, "T": 7, "A": 11, "G": 17}  # how many each part has
+LABELS = [f"{part}{n}" for part, last in TOPICS.items() for n in range(1, last + 1)]
+TO_COME = [f"G{n}" for n in range(8, 17)]
+
+
+@cache
+def page_of(name):
+    return read(ROOT / name)
+
+
+def chapters_of(toc):
+    return [f"{file}.md" for file in toc_files(yaml.safe_load(toc))]
+
+
+# ---- the page ---------------------------------------------------------------------------------
+
+
+@dataclass
+class Row:
+    """One line of a table: `target` is chapter.md#place, or the label of an exercise."""
+
+    line: int
+    label: str
+    topic: str
+    title: str
+    target: str
+    excerpt: str
+
+
+def rows_of(page):
+    """The rows of all tables of the page, their heads left out."""
+    tokens = iter(page.tokens)
+    for token in tokens:
+        if token.type == "thead_open":
+            next(token for token in tokens if token.type == "thead_close")
+        elif token.type == "tr_open":
+            row = takewhile(lambda other: other.type != "tr_close", tokens)
+            yield row_of(token.map[0] + 1, [cell for cell in row if cell.type == "inline"])
+
+
+def row_of(line, cells):
+    label, topic, section, claim = cells
+    title, target = linked(section)
+    codes = [child.content for child in claim.children if child.type == "code_inline"]
+    return Row(line, label.content, topic.content, title, target, "".join(codes))
+
+
+def linked(cell):
+    """Title and target of `[title](target)` or of {ref}`title <target>`."""
+    role = re.fullmatch(r"\{ref\}`(.+) <(.+)>`", cell.content)
+    link = re.fullmatch(r"\[(.+)\]\((.+)\)", cell.content)
+    return (role or link or re.match("()()", "")).groups()
+
+
+# ---- the chapters -----------------------------------------------------------------------------
+
+
+def slug(title):
+    """What MyST calls the place of a heading: its text, without formulas and marks."""
+    text = re.sub(r"\$[^$]+\$", "", title).lower().replace(" ", "-")
+    return re.sub(r"[^\w-]", "", text)
+
+
+def section_of(page, place):
+    """(title, first line, last line) of the section at a place, its subsections included."""
+    for number, heading in enumerate(page.headings):
+        if heading.level > 1 and slug(heading.title) == place:
+            later = (h.line for h in page.headings[number + 1 :] if h.level <= heading.level)
+            return heading.title, heading.line, next(later, len(page.lines) + 1) - 1
+    return None
+
+
+def exercise_of(pages, label):
+    """(page, title, first line, last line) of an exercise with its solution, in any page."""
+    for page in pages:
+        for directive in page.directives:
+            if directive.name == "exercise-start" and directive.options.get("label") == label:
+                ends = (d.line for d in page.directives if d.name == "solution-end")
+                last = next(line for line in ends if line > directive.line)
+                title = directive.argument.removesuffix(stars(directive.argument)).strip()
+                # the text of a reference is not parsed: a formula would stand there as its source
+                return page, title.replace("$", ""), directive.line, last
+    return None
+
+
+def statements(body):
+    """All statements that run where they stand: those inside of functions may never be called."""
+    for node in body:
+        yield node
+        if not isinstance(node, ast.FunctionDef | ast.ClassDef):
+            for block in ("body", "orelse", "finalbody"):
+                yield from statements(getattr(node, block, []))
+
+
+def claims(cell):
+    """What a cell asserts, one claim for each `and`; or how it fails, if it is meant to fail."""
+    tree = ast.parse(cell.source)
+    for node in statements(tree.body):
+        if isinstance(node, ast.Assert):
+            yield ast.dump(node.test)
+            if isinstance(node.test, ast.BoolOp) and isinstance(node.test.op, ast.And):
+                yield from map(ast.dump, node.test.values)
+    if "raises-exception" in cell.tags and isinstance(tree.body[-1], ast.Expr):
+        yield ast.dump(tree.body[-1].value)
+
+
+# ---- the rules --------------------------------------------------------------------------------
+
+
+def label_faults(page, rows, labels):
+    """Topics that are missing, unknown or out of order; the rows of one topic stand together."""
+    found = [label for label, _ in groupby(row.label for row in rows)]
+    for label in labels:
+        if found.count(label) != 1:
+            yield at(page, 1, f"expected the topic {label} in one place, got {found.count(label)}")
+    for row in rows:
+        if row.label not in labels:
+            yield at(page, row.line, f"unknown topic '{row.label}'")
+    for row, following in pairwise(row for row in rows if row.label in labels):
+        if labels.index(following.label) < labels.index(row.label):
+            yield at(page, following.line, f"{following.label} stands after {row.label}")
+
+
+def row_faults(page, row, names, page_of=page_of):
+    """What is wrong with a row: nothing, if a cell of that section asserts what it says."""
+    if not row.target:
+        yield at(page, row.line, "expected [title](chapter.md#place) or {ref}`title <ex-…>`")
+        return
+    if row.target.startswith("ex-"):
+        found = exercise_of(map(page_of, names), row.target)
+        if found is None:
+            yield at(page, row.line, f"no chapter has an exercise '{row.target}'")
+            return
+        chapter, title, first, last = found
+    else:
+        file, _, place = row.target.partition("#")
+        if f"book/{file}" not in names:
+            yield at(page, row.line, f"book/{file} is no chapter of the table of contents")
+            return
+        chapter = page_of(f"book/{file}")
+        if (found := section_of(chapter, place)) is None:
+            yield at(page, row.line, f"{chapter.name} has no section '{place}'")
+            return
+        title, first, last = found
+    if row.title != title:
+        yield at(page, row.line, f"the section is called '{title}', got '{row.title}'")
+    yield from claim_faults(page, row, chapter, (first, last))
+
+
+def claim_faults(page, row, chapter, span):
+    try:
+        wanted = ast.dump(ast.parse(row.excerpt, mode="eval").body)
+    except SyntaxError:
+        yield at(page, row.line, f"expected an expression of Python, got '{row.excerpt}'")
+        return
+    cells = [cell for cell in chapter.cells if span[0] <= cell.line <= span[1]]
+    if not any(wanted in claims(cell) for cell in cells):
+        where = f"{chapter.name}, lines {span[0]} to {span[1]}"
+        yield at(page, row.line, f"no cell of '{row.title}' ({where}) asserts `{row.excerpt}`")
+
+
+# ---- proven on a small book -------------------------------------------------------------------
+
+CHAPTER = """\
+(one)=
+# One
+
+## First things: $x$ and *y*
+
+```{code-cell} ipython3
+assert a == 1 and (b
+                   < 2)
+if a:
+    assert 'c' in d
+def never_called():
+    assert e
+```
+
+### Below
+
+```{code-cell} ipython3
+assert f(1)
+shown(1)
+```
+
+```
+assert shown_only
+```
+
+## Second
+
+```{code-cell} ipython3
+:tags: [raises-exception]
+
+g = 0
+table(17)
+```
+
+```{exercise-start} Try $it$ ★★
+:label: ex-try
+```
+
+```{exercise-end}
+```
+
+```{solution-start} ex-try
+```
+
+```{code-cell} ipython3
+assert h
+```
+
+```{solution-end}
+```
+"""
+
+HEADER = """\
+# Where
+
+|  | topic | section | asserted |
+|:--|:--|:--|:--|
+"""
+FIRST = "[First things: $x$ and *y*](a/one.md#first-things--and-y)"
+SECOND = "[Second](a/one.md#second)"
+EXERCISE = "{ref}`Try it <ex-try>`"
+
+
+def small_book(name):
+    return {"book/a/one.md": Page("book/a/one.md", CHAPTER)}[name]
+
+
+@pytest.mark.parametrize(
+    ("section", "excerpt", "message"),
+    [
+        (FIRST, "a == 1", None),
+        (FIRST, "b < 2", None),
+        (FIRST, "a == 1 and b < 2", None),
+        (FIRST, '"c" in d', None),
+        (FIRST, "f(1)", None),
+        ("[Below](a/one.md#below)", "f(1)", None),
+        (SECOND, "table(17)", None),
+        (EXERCISE, "h", None),
+        (SECOND, "f(1)", "asserts `f(1)`"),
+        ("[Below](a/one.md#below)", "a == 1", "asserts `a == 1`"),
+        (FIRST, "a == 2", "asserts `a == 2`"),
+        (FIRST, "a", "asserts `a`"),
+        (FIRST, "e", "asserts `e`"),
+        (FIRST, "shown_only", "asserts `shown_only`"),
+        (FIRST, "shown(1)", "asserts `shown(1)`"),
+        (FIRST, "table(17)", "asserts `table(17)`"),
+        (SECOND, "g", "asserts `g`"),
+        (EXERCISE, "table(17)", "asserts `table(17)`"),
+        (FIRST, "a ==", "expected an expression"),
+        ("[Below](a/two.md#below)", "f(1)", "book/a/two.md is no chapter"),
+        ("[Below](a/one.md#beyond)", "f(1)", "no section 'beyond'"),
+        ("[One](a/one.md#one)", "f(1)", "no section 'one'"),
+        ("[Beneath](a/one.md#below)", "f(1)", "is called 'Below', got 'Beneath'"),
+        ("{ref}`Try <ex-try>`", "h", "is called 'Try it', got 'Try'"),
+        ("{ref}`Try it <ex-tried>`", "h", "no chapter has an exercise 'ex-tried'"),
+        ("Below", "f(1)", "expected [title]"),
+    ],
+)
+def test_a_row_holds_if_a_cell_of_its_section_asserts_it(section, excerpt, message):
+    page = Page("t.md", f"{HEADER}| L1 | a topic | {section} | `{excerpt}` |\n")
+    (row,) = rows_of(page)
+    found = list(row_faults(page, row, ["book/a/one.md"], small_book))
+    assert len(found) == (message is not None), found
+    assert all(text.startswith("t.md:5: ") and message in text for text in found), found
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ("A1 A2 A2 A3", None),
+        ("A1 A3", "expected the topic A2 in one place, got 0"),
+        ("A1 A2 A3 A2", "expected the topic A2 in one place, got 2"),
+        ("A2 A1 A3", "t.md:6: A1 stands after A2"),
+        ("A1 A2 A3 A4", "unknown topic 'A4'"),
+    ],
+)
+def test_a_topic_that_is_missing_or_misplaced_is_found(labels, message):
+    lines = "".join(f"| {label} | a topic | {SECOND} | `a` |\n" for label in labels.split())
+    page = Page("t.md", HEADER + lines)
+    found = list(label_faults(page, list(rows_of(page)), ["A1", "A2", "A3"]))
+    assert any(message in text for text in found) if message else not found, found
+
+
+# ---- the page of this book --------------------------------------------------------------------
+
+ROWS = list(rows_of(page_of(NAME)))
+
+
+def test_each_line_of_the_tables_is_read():
+    lines = [line for line in page_of(NAME).lines if re.match(r"\| [A-Z]\d", line)]
+    assert len(lines) == len(ROWS)
+
+
+def test_the_page_has_each_topic_in_order():
+    labels = [label for label in LABELS if label not in TO_COME]
+    found = list(label_faults(page_of(NAME), ROWS, labels))
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("label", dict.fromkeys(row.label for row in ROWS))
+def test_each_topic_is_asserted_where_the_page_says(label):
+    names = chapters_of((ROOT / "_toc.yml").read_text(encoding="utf-8"))
+    names = [name for name in names if name.count("/") == 2]
+    rows = (row for row in ROWS if row.label == label)
+    found = [fault for row in rows for fault in row_faults(page_of(NAME), row, names)]
+    assert not found, "\n".join(found)
