@@ -358,6 +358,15 @@ class Cells:
         model.load_state_dict(torch.load(path, weights_only=True))
         return model.eval(), about
 
+    def looks(self, name, look, kind):
+        """What is seen in the models of a kind, one a seed."""
+        return [
+            self(f"{name} {kind} {seed}", partial(self.look, look, kind, seed)) for seed in SEEDS
+        ]
+
+    def look(self, look, kind, seed):
+        return look(kind, self.model(kind, seed)[0])
+
     def tuning_rate(self, kind, name):
         """The fine-tuning rate of the better validation accuracy with the first seed."""
         cells = {rate: self.tuning(kind, name, SEEDS[0], rate) for rate in TUNING_RATES}
@@ -377,24 +386,12 @@ def run_part(cells, part):
     if part == "hidden":
         found = {"exact": cells("exact", exact_losses)}
         for kind in KINDS[:3]:
-            found[kind] = [
-                cells(f"hidden {kind} {s}", lambda s=s: hidden_losses(kind, cells.model(kind, s)[0]))
-                for s in SEEDS
-            ]
+            found[kind] = cells.looks("hidden", hidden_losses, kind)
         return found
     if part == "orders":
-        return [
-            cells(f"orders {s}", lambda s=s: order_gaps(cells.model("encoder", s)[0]))
-            for s in SEEDS
-        ]
+        return cells.looks("orders", lambda _, model: order_gaps(model), "encoder")
     if part == "closed book":
-        return {
-            kind: [
-                cells(f"closed {kind} {s}", lambda s=s: closed_book(kind, cells.model(kind, s)[0]))
-                for s in SEEDS
-            ]
-            for kind in TUNED
-        }
+        return {kind: cells.looks("closed", closed_book, kind) for kind in TUNED}
     found = {}
     for kind in TUNED:
         for name in TASKS:

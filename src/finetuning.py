@@ -541,8 +541,8 @@ def finetune(
         )
     if isinstance(backbone, _BOTH_SIDES) and config.auxiliary:
         raise ValueError(
-            f"expected auxiliary=0, got {config.auxiliary}: the states of {type(backbone).__name__} "
-            "have seen the next token, and there is nothing to predict"
+            f"expected auxiliary=0 for an {type(backbone).__name__}, got {config.auxiliary}: its "
+            "states have seen the next token, and there is nothing to predict"
         )
     forms = InputForms(task.family, task.labels, tokenizer, _context_length(backbone), cut)
     if not task.train or not task.validation:

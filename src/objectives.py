@@ -20,6 +20,7 @@ sections 3.1.4 and 3.2.1. Derived in the chapter `gpt/both_sides`.
 
 from collections.abc import Callable, Collection, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -191,7 +192,7 @@ def hide(
     masked, random, _ = shares
 
     def with_probability(share: float) -> Tensor:
-        drawn = torch.bernoulli(torch.full(ids.shape, share), generator=generator)
+        drawn = torch.bernoulli(torch.full(ids.shape, float(share)), generator=generator)
         return drawn.bool().to(ids.device)
 
     is_masked = chosen & with_probability(masked)
@@ -287,7 +288,7 @@ def masked_batch(
     special: Collection[int] = (),
     generator: torch.Generator,
 ) -> Batch:
-    """A batch of the masked objective: (what is seen, the text, where the loss counts), (B, T) each.
+    """A batch of the masked objective: (what is seen, the text, where the loss counts), all (B, T).
 
     Raises:
         ValueError: as `choose_tokens` and `hide`.
@@ -360,7 +361,8 @@ class Hidden:
 
     def __getitem__(self, number: int) -> Batch:
         ids = self.batches[number][0]
-        generator = torch.Generator().manual_seed((self.seed << 32) + number)
+        (state,) = np.random.SeedSequence([self.seed, number]).generate_state(1)
+        generator = torch.Generator().manual_seed(int(state))  # which has room for 32 bits
         return self.way(ids, generator=generator)
 
     @property
