@@ -18,7 +18,7 @@ after a short run. Then
     tasks        one task of each family, fine-tuned from few labels
 
     python benchmarks/both_sides.py CACHE [--part PART …] [--quick]
-                          half an hour of one core; goes on with what is in CACHE
+                          twenty minutes of one core; goes on with what is in CACHE
 
 Writes results/both_sides.json and .md once all parts are there.
 """
@@ -52,7 +52,7 @@ from src.training import Batches, train
 COMMAND = "python benchmarks/both_sides.py CACHE"
 KINDS = ("decoder", "reversed", "encoder", "encoder-decoder")
 SEEDS, RATES = (0, 1, 2), (3e-3, 6e-3)
-STEPS, PILOT = 2_500, 500
+STEPS, PILOT = 2_000, 400
 DOCUMENTS, PAIRS = 120, 400  # for hidden words, for orders
 TUNED = ("decoder", "encoder", "encoder-decoder")
 TASKS = {  # name: labels, steps, batch size
