@@ -1,13 +1,14 @@
 """Decoder, encoder, encoder-decoder: what does each learn from the same text at equal compute?
 
-Four models are trained with three seeds each, on the text of results/gpt1/recipe.toml:
+Four models are trained with three seeds each, on a micro-world with half of the words of the one of
+results/gpt1, so that a minute of one core is enough to learn it:
 
     decoder            next token, left to right
     reversed           the same on the text backwards
     encoder            masked tokens, 15 %, 80/10/10
     encoder-decoder    spans, 15 %, mean length 3
 
-All have two layers of 64 channels (the encoder-decoder two and two) and see as many multiplications
+All have two layers of 48 channels (the encoder-decoder two and two) and see as many multiplications
 as the decoder in STEPS steps. Of two learning rates each takes that of the better validation loss
 after a short run. Then
 
@@ -18,7 +19,7 @@ after a short run. Then
     tasks        one task of each family, fine-tuned from few labels
 
     python benchmarks/both_sides.py CACHE [--part PART …] [--quick]
-                          twenty minutes of one core; goes on with what is in CACHE
+                          five minutes of one core; goes on with what is in CACHE
 
 Writes results/both_sides.json and .md once all parts are there.
 """
@@ -29,7 +30,6 @@ import math
 import os
 import statistics
 import time
-from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 
@@ -41,48 +41,77 @@ from rounds import RESULTS, machine, record
 from src import tasks
 from src.encoders import EncoderDecoderLM, EncoderLM
 from src.finetuning import FinetuneConfig, accuracy, finetune
-from src.gpt import GPT
+from src.gpt import GPT, GPTConfig
 from src.likelihood import token_log_probs
-from src.microworld import ATTRIBUTES, COUNTRIES, unasked
-from src.objectives import Hidden, masked_batch, span_batch
-from src.runs import RunConfig, open_run, read_toml, stream_of
+from src.microworld import ATTRIBUTES, COUNTRIES, MicroWorld, unasked
+from src.objectives import Hidden, masked_batch, span_batch, span_counts
+from src.runs import read_toml
 from src.tokenization import END, WordTokenizer
-from src.training import Batches, train
+from src.training import Batches, TrainConfig, train
 
 COMMAND = "python benchmarks/both_sides.py CACHE"
 KINDS = ("decoder", "reversed", "encoder", "encoder-decoder")
-SEEDS, RATES = (0, 1, 2), (3e-3, 6e-3)
-STEPS, PILOT = 2_000, 400
+SEEDS, RATES = (0, 1, 2), (6e-3, 1.2e-2)
+STEPS, PILOT = 600, 100
+TEXTS = 20_000  # documents to train on
+CONTEXT, BATCH, CHANNELS = 48, 32, 48
 DOCUMENTS, PAIRS = 120, 400  # for hidden words, for orders
+WORLD = {
+    "people": 4,
+    "places": 4,
+    "objects": 4,
+    "countries": 8,
+    "adjectives": 6,
+    "cast": 2,
+    "things": 1,
+    "stories": 0.3,
+    "reviews": 0.3,
+    "facts": 0.3,
+    "translations": 0.1,
+    "claims": 0.1,
+    "longest": 40,
+}
 TUNED = ("decoder", "encoder", "encoder-decoder")
 TASKS = {  # name: labels, steps, batch size
     "sentiment": (16, 80, 32),
-    "entailment": (1_024, 200, 32),
-    "same polarity": (64, 100, 32),
-    "answers": (256, 150, 16),
+    "entailment": (256, 100, 32),
+    "same polarity": (64, 80, 32),
+    "answers": (256, 120, 16),
 }
 BUILDERS = {"same polarity": tasks.same_polarity}
 TUNING_RATES = (1e-3, 3e-3)
-TRAIN, VALIDATION, TEST = 1_024, 200, 500
-SPANS = 3  # of 64 tokens, 15 % hidden, mean length 3
+TRAIN, VALIDATION, TEST = 300, 200, 400
+SPANS = span_counts(CONTEXT)[1]
 
 
 # ---- text and models --------------------------------------------------------------------------
 
 
 @cache
-def recipe(seed=0):
-    tables = {"data": {"seed": seed}}
-    return RunConfig.from_tables(read_toml(RESULTS / "gpt1" / "recipe.toml"), tables)
+def world():
+    return MicroWorld(**WORLD)
+
+
+def config():
+    """Of all models: a GPT's, nearly with the sizes of results/gpt1/recipe.toml."""
+    sizes = read_toml(RESULTS / "gpt1" / "recipe.toml")["model"]
+    sizes |= {"context_length": CONTEXT, "channels": CHANNELS}
+    return GPTConfig(tokenizer().vocab_size, **sizes)
+
+
+def training(steps, rate):
+    """The recipe's settings for so many steps."""
+    settings = read_toml(RESULTS / "gpt1" / "recipe.toml")["training"]
+    settings |= dict.fromkeys(("steps", "every", "save_every"), steps)
+    warm_up = min(settings["warm_up"], steps // 5)
+    return TrainConfig(**settings | {"learning_rate": rate, "warm_up": warm_up})
 
 
 @cache
 def tokenizer():
-    """The words of the released checkpoints, a mask token and sentinels."""
-    words = open_run(RESULTS / "gpt1" / "seed-0").tokenizer
-    first = len(words.specials)
-    known = [words.decode([i]) for i in range(first, words.vocab_size)]
-    return WordTokenizer([*known, "<mask>", *(f"<{k}>" for k in range(SPANS + 1))])
+    """The words of the language, a mask token and sentinels."""
+    marks = ("<mask>", *(f"<{k}>" for k in range(SPANS + 1)))
+    return WordTokenizer([*world().vocabulary[1:], *marks])
 
 
 def end():
@@ -97,11 +126,19 @@ def sentinels():
     return range(mask() + 1, tokenizer().vocab_size)
 
 
+def ids_of(text):
+    """A document of the language as ids of the tokenizer, an end token before and after."""
+    words = world().decode(text).split()[:-1]
+    return torch.tensor([end(), *tokenizer().encode(" ".join(words)), end()])
+
+
 @cache
-def text(seed):
+def text(seed, count=TEXTS):
     """(training, validation) streams of a seed."""
-    parts = recipe(seed).parts()
-    return stream_of(parts.train, tokenizer()), stream_of(parts.validation, tokenizer())
+    of_word = [end(), *(tokenizer().encode(word)[0] for word in world().vocabulary[1:])]
+    drawn = world().sample_texts(count, generator=torch.Generator().manual_seed(seed))
+    stream = torch.tensor(of_word)[torch.cat([torch.tensor([0]), *drawn])]
+    return stream[: -len(stream) // 50], stream[-len(stream) // 50 :]
 
 
 def batches(kind, stream, seed):
@@ -109,8 +146,8 @@ def batches(kind, stream, seed):
         stream = stream.flip(0)
     plain = Batches(
         stream,
-        batch_size=recipe().data.batch_size,
-        context_length=recipe().gpt(2).context_length,
+        batch_size=BATCH,
+        context_length=CONTEXT,
         seed=seed,
         first=end(),
     )
@@ -123,18 +160,17 @@ def batches(kind, stream, seed):
 
 
 def new(kind, seed):
-    config = recipe().gpt(tokenizer().vocab_size)
     generator = torch.Generator().manual_seed(1_000 + seed)
     if kind == "encoder":
-        return EncoderLM(config, generator=generator)
+        return EncoderLM(config(), generator=generator)
     if kind == "encoder-decoder":
-        return EncoderDecoderLM(config, start=end(), generator=generator)
-    return GPT(config, generator=generator)
+        return EncoderDecoderLM(config(), start=end(), generator=generator)
+    return GPT(config(), generator=generator)
 
 
 def flops(kind):
     """Multiplications and additions of one text's forward pass in matrix products."""
-    c, length = recipe().gpt(tokenizer().vocab_size), recipe().gpt(2).context_length
+    c, length = config(), CONTEXT
     if kind != "encoder-decoder":
         return length * c.flops_per_token()
     (source, inputs), _ = batches(kind, text(0)[1], 0)[0]
@@ -151,16 +187,14 @@ def steps_of(kind, steps):
 
 def pretrained(kind, seed, rate, steps):
     """A trained model, its validation loss and its seconds."""
-    training, validation = text(seed)
+    stream, validation = text(seed)
     model = new(kind, seed)
-    lengths = {"steps": steps, "every": steps, "save_every": steps, "warm_up": min(100, steps // 5)}
-    config = replace(recipe().training, learning_rate=rate, **lengths)
     held_out = batches(kind, validation, 50 + seed)
     begun = time.process_time()
     history = train(
         model,
-        batches(kind, training, seed),
-        config,
+        batches(kind, stream, seed),
+        training(steps, rate),
         validation=[held_out[i] for i in range(10)],
         progress=False,
     )
@@ -173,33 +207,24 @@ def pretrained(kind, seed, rate, steps):
 
 @cache
 def held_out(count=DOCUMENTS):
-    """Documents that fit into the context with an end token before and after: words, kind."""
-    drawn = recipe().micro_world().sample(8 * count, generator=torch.Generator().manual_seed(99))
-    fitting = [each for each in drawn if len(each.words) <= 63]
-    return [(each.words, each.hidden[0]) for each in fitting[:count]]
+    """Documents that nobody was trained on: ids of the language, (T,), and their kinds."""
+    drawn = world().sample(count, generator=torch.Generator().manual_seed(99))
+    return [(world().encode(each.words), each.hidden[0]) for each in drawn]
 
 
-def ids_of(words):
-    return torch.tensor([end(), *tokenizer().encode(" ".join(words[:-1])), end()])
-
-
-def exact_posterior(world, words, place):
+def exact_posterior(ids, place):
     """p(word | all others) of each word of the language, (V of the language,)."""
-    ids = world.encode(words)
-    rows = ids.repeat(len(world.vocabulary), 1)
-    rows[:, place] = torch.arange(len(rows))
-    return torch.tensor([world.log_prob(row) for row in rows]).softmax(0)
+    texts = ids.repeat(len(world().vocabulary), 1)
+    texts[:, place] = torch.arange(len(texts))
+    return torch.tensor([world().log_prob(each) for each in texts]).softmax(0)
 
 
 def exact_losses():
     """Of each hidden word of each document: surprise given the left, and given both sides."""
-    world = recipe().micro_world()
     result = []
-    for words, _ in held_out():
-        left = (-world.token_log_probs(words)[:-1]).tolist()
-        ids = world.encode(words)
-        places = range(len(words) - 1)
-        both = [-float(exact_posterior(world, words, t)[ids[t]].log()) for t in places]
+    for ids, _ in held_out():
+        left = (-world().token_log_probs(ids)[:-1]).tolist()
+        both = [-float(exact_posterior(ids, t)[ids[t]].log()) for t in range(len(ids) - 1)]
         result.append({"left": left, "both": both})
     return result
 
@@ -208,8 +233,8 @@ def exact_losses():
 def hidden_losses(kind, model):
     """Of each word of each document, the end tokens excepted: its surprise."""
     result = []
-    for words, _ in held_out():
-        ids = ids_of(words)
+    for text, _ in held_out():
+        ids = ids_of(text)
         if kind == "encoder":
             places = torch.arange(1, len(ids) - 1)
             rows = ids.repeat(len(places), 1)
@@ -245,15 +270,15 @@ def order_gaps(model):
 
 def questions():
     """(document up to the answer, answer, whether it is ever asked) of every fact."""
-    world = recipe().micro_world()
 
     def value(country, attribute):
-        ids = world.encode(f"the {attribute} of {country} is")
-        return world.vocabulary[int(world(ids[None])[0, -1].argmax())]
+        ids = world().encode(f"the {attribute} of {country} is")
+        return world().vocabulary[int(world()(ids[None])[0, -1].argmax())]
 
-    for i, country in enumerate(COUNTRIES):
+    countries = COUNTRIES[: world().countries]
+    for i, country in enumerate(countries):
         for j, attribute in enumerate(ATTRIBUTES):
-            other = COUNTRIES[(i + 1) % len(COUNTRIES)]
+            other = countries[(i + 1) % len(countries)]
             told = f"the {ATTRIBUTES[0]} of {other} is {value(other, ATTRIBUTES[0])} ."
             asked = f"{told} what is the {attribute} of {country} ?"
             yield asked, value(country, attribute), not unasked(i, j)
@@ -286,7 +311,7 @@ def task(name):
     build = BUILDERS.get(name) or getattr(tasks, name)
     sizes = dict(zip(tasks.PARTS, (TRAIN, VALIDATION, TEST), strict=True))
     generator = torch.Generator().manual_seed(7)
-    return build(recipe().micro_world(), **sizes, generator=generator)
+    return build(world(), **sizes, generator=generator)
 
 
 def tuned(model, name, seed, rate, quick):
@@ -439,8 +464,8 @@ def collected(cells):
     names = {"left": "decoder", "right": "reversed", "both": "encoder"}
     exact = {side: by_kind([d[side] for d in hidden["exact"]]) for side in ("left", "both")}
     counts = {}
-    for words, kind in held_out():
-        counts[kind] = counts.get(kind, 0) + len(words) - 1
+    for ids, kind in held_out():
+        counts[kind] = counts.get(kind, 0) + len(ids) - 1
     return {
         "about": machine(),
         "command": COMMAND,
@@ -448,8 +473,11 @@ def collected(cells):
         "seeds": SEEDS,
         "rates": RATES,
         "tuning_rates": TUNING_RATES,
+        "world": WORLD,
         "steps": STEPS,
         "pilot": PILOT,
+        "context": CONTEXT,
+        "batch": BATCH,
         "sizes": {"validation": VALIDATION, "test": TEST},
         "models": {
             kind: {
