@@ -80,7 +80,7 @@ TASKS = {  # name: labels, steps, batch size
 }
 BUILDERS = {"same polarity": tasks.same_polarity}
 TUNING_RATES = (1e-3, 3e-3)
-TRAIN, VALIDATION, TEST = 300, 200, 400
+TRAIN, VALIDATION, TEST = 300, 200, 300
 SPANS = span_counts(CONTEXT)[1]
 
 
@@ -306,6 +306,58 @@ def closed_book(kind, model):
     return {name: statistics.fmean(right[k]) for name, k in (("asked", True), ("unasked", False))}
 
 
+@torch.no_grad()
+def gap_log_probs(kind, model, before, after, options):
+    """Log-probabilities of words in a gap, (N, options), from texts before it and after it.
+
+    The decoder sees what comes before, the others both; nothing is fine-tuned.
+    """
+    words = torch.tensor([[tokenizer().encode(word)[0] for word in some] for some in options])
+    rows, places = [], []
+    gap = [] if kind == "decoder" else [mask() if kind == "encoder" else sentinels()[0]]
+    for left, right in zip(before, after, strict=True):
+        ids = [end(), *tokenizer().encode(left), *gap]
+        places.append(len(ids) - 1)
+        rows.append(ids if kind == "decoder" else [*ids, *tokenizer().encode(right), end()])
+    result = []
+    for row, place, some in zip(rows, places, words, strict=True):
+        ids = torch.tensor([row])
+        if kind == "encoder-decoder":
+            logits = model(ids, torch.tensor([[end(), *gap]]))[0, -1]
+        else:
+            logits = model(ids)[0, place]
+        result.append(logits.log_softmax(-1)[some])
+    return torch.stack(result)
+
+
+def cloze(kind, model):
+    """{task: test accuracy} where each task is a gap in a text, and nothing is fine-tuned."""
+
+    def asked(texts):
+        before = [f"{text} is this praise ?" for text in texts]
+        return gap_log_probs(kind, model, before, ["."] * len(texts), [("no", "yes")] * len(texts))
+
+    def right(name, guesses):
+        labels = torch.tensor([example.label for example in task(name).test])
+        return float((guesses == labels).double().mean())
+
+    of = {name: [example.texts for example in task(name).test] for name in TASKS}
+    n = TEST
+    claims = [f"{story} they say {claim} :" for story, claim in of["entailment"]]
+    verdicts = [task("entailment").labels] * n
+    moods = [asked([pair[i] for pair in of["same polarity"]]).argmax(-1) for i in (0, 1)]
+    contexts = [texts[0] for texts in of["answers"]]
+    choices = [[choice.split()[0] for choice in texts[1:]] for texts in of["answers"]]
+    dots = ["."] * n
+    guesses = {
+        "sentiment": asked([text for (text,) in of["sentiment"]]).argmax(-1),
+        "entailment": gap_log_probs(kind, model, claims, dots, verdicts).argmax(-1),
+        "same polarity": (moods[0] == moods[1]).long(),
+        "answers": gap_log_probs(kind, model, contexts, dots, choices).argmax(-1),
+    }
+    return {name: right(name, guess) for name, guess in guesses.items()}
+
+
 @cache
 def task(name):
     build = BUILDERS.get(name) or getattr(tasks, name)
@@ -417,6 +469,8 @@ def run_part(cells, part):
         return cells.looks("orders", lambda _, model: order_gaps(model), "encoder")
     if part == "closed book":
         return {kind: cells.looks("closed", closed_book, kind) for kind in TUNED}
+    if part == "cloze":
+        return {kind: cells.looks("cloze", cloze, kind) for kind in TUNED}
     found = {}
     for kind in TUNED:
         for name in TASKS:
@@ -430,7 +484,7 @@ def run_part(cells, part):
     return found
 
 
-PARTS = (*KINDS, "hidden", "orders", "closed book", "tasks")
+PARTS = (*KINDS, "hidden", "orders", "closed book", "cloze", "tasks")
 
 
 # ---- the record ---------------------------------------------------------------------------------
