@@ -17,6 +17,7 @@ after a short run. Then
     orders       two hidden neighbours, filled in in both orders: a joint would give one number
     closed book  facts asked for without a text that holds them, nothing fine-tuned
     cloze        one task of each family, put as a gap in a text; nothing is fine-tuned
+    tasks        the same tasks, fine-tuned from few labels
 
     python benchmarks/both_sides.py CACHE [--part PART …] [--quick]
                           five minutes of one core; goes on with what is in CACHE
@@ -40,6 +41,7 @@ from rounds import RESULTS, machine, record
 
 from src import tasks
 from src.encoders import EncoderDecoderLM, EncoderLM
+from src.finetuning import FinetuneConfig, accuracy, finetune
 from src.gpt import GPT, GPTConfig
 from src.likelihood import token_log_probs
 from src.microworld import ATTRIBUTES, COUNTRIES, MicroWorld, unasked
@@ -70,10 +72,16 @@ WORLD = {
     "claims": 0.1,
     "longest": 40,
 }
-READERS = ("decoder", "encoder", "encoder-decoder")
-TASKS = ("sentiment", "entailment", "same polarity", "answers")
+TUNED = ("decoder", "encoder", "encoder-decoder")
+TASKS = {  # name: labels, steps, batch size
+    "sentiment": (16, 80, 32),
+    "entailment": (256, 100, 32),
+    "same polarity": (64, 80, 32),
+    "answers": (256, 120, 16),
+}
 BUILDERS = {"same polarity": tasks.same_polarity}
-TEST = 300  # of each task; nothing is trained on them
+TUNING_RATES = (1e-3, 3e-3)
+TRAIN, VALIDATION, TEST = 300, 200, 400
 SPANS = span_counts(CONTEXT)[1]
 
 
@@ -307,7 +315,7 @@ def gap_log_probs(kind, model, before, after, options):
     """
     words = torch.tensor([[tokenizer().encode(word)[0] for word in some] for some in options])
     rows, places = [], []
-    gap = [] if kind == "decoder" else [mask() if kind == "encoder" else sentinels()[0]]
+    gap = {"decoder": [], "encoder-decoder": [sentinels()[0]]}.get(kind, [mask()])
     for left, right in zip(before, after, strict=True):
         ids = [end(), *tokenizer().encode(left), *gap]
         places.append(len(ids) - 1)
@@ -354,8 +362,27 @@ def cloze(kind, model):
 @cache
 def task(name):
     build = BUILDERS.get(name) or getattr(tasks, name)
+    sizes = dict(zip(tasks.PARTS, (TRAIN, VALIDATION, TEST), strict=True))
     generator = torch.Generator().manual_seed(7)
-    return build(world(), train=12, validation=0, test=TEST, generator=generator)
+    return build(world(), **sizes, generator=generator)
+
+
+def tuned(model, name, seed, rate, quick):
+    labels, steps, batch_size = TASKS[name]
+    few = task(name).with_labels(labels, generator=torch.Generator().manual_seed(10_000 + seed))
+    steps = 4 if quick else steps
+    config = FinetuneConfig(
+        steps=steps,
+        learning_rate=rate,
+        batch_size=batch_size,
+        auxiliary=0,
+        every=max(steps // 5, 1),
+        seed=seed,
+    )
+    begun = time.process_time()
+    result = finetune(model, tokenizer(), few, config, progress=False)
+    found = {part: accuracy(result, getattr(few, part)) for part in ("validation", "test")}
+    return found | {"seconds": round(time.process_time() - begun, 1)}
 
 
 # ---- cells --------------------------------------------------------------------------------------
@@ -418,6 +445,17 @@ class Cells:
     def look(self, look, kind, seed):
         return look(kind, self.model(kind, seed)[0])
 
+    def tuning_rate(self, kind, name):
+        """The fine-tuning rate of the better validation accuracy with the first seed."""
+        cells = {rate: self.tuning(kind, name, SEEDS[0], rate) for rate in TUNING_RATES}
+        return max(cells, key=lambda rate: cells[rate]["validation"])
+
+    def tuning(self, kind, name, seed, rate):
+        return self(
+            f"tuned {kind} {name} {seed} {rate}",
+            lambda: tuned(self.model(kind, seed)[0], name, seed, rate, self.quick),
+        )
+
 
 def run_part(cells, part):
     """All cells of a part, by name."""
@@ -431,11 +469,23 @@ def run_part(cells, part):
     if part == "orders":
         return cells.looks("orders", lambda _, model: order_gaps(model), "encoder")
     if part == "closed book":
-        return {kind: cells.looks("closed", closed_book, kind) for kind in READERS}
-    return {kind: cells.looks("cloze", cloze, kind) for kind in READERS}
+        return {kind: cells.looks("closed", closed_book, kind) for kind in TUNED}
+    if part == "cloze":
+        return {kind: cells.looks("cloze", cloze, kind) for kind in TUNED}
+    found = {}
+    for kind in TUNED:
+        for name in TASKS:
+            rate = cells.tuning_rate(kind, name)
+            tests = [cells.tuning(kind, name, seed, rate) for seed in SEEDS]
+            found.setdefault(name, {})[kind] = {
+                "rate": rate,
+                "test": [each["test"] for each in tests],
+                "validation": [each["validation"] for each in tests],
+            }
+    return found
 
 
-PARTS = (*KINDS, "hidden", "orders", "closed book", "cloze")
+PARTS = (*KINDS, "hidden", "orders", "closed book", "cloze", "tasks")
 
 
 # ---- the record ---------------------------------------------------------------------------------
@@ -477,12 +527,13 @@ def collected(cells):
         "minutes": round(cells.seconds / 60, 1),
         "seeds": SEEDS,
         "rates": RATES,
+        "tuning_rates": TUNING_RATES,
         "world": WORLD,
         "steps": STEPS,
         "pilot": PILOT,
         "context": CONTEXT,
         "batch": BATCH,
-        "test": TEST,
+        "sizes": {"validation": VALIDATION, "test": TEST},
         "models": {
             kind: {
                 "rate": cells.rate(kind),
@@ -507,12 +558,15 @@ def collected(cells):
             "loss": [each["loss"] for each in orders],
         },
         "closed_book": found["closed book"],
+        "cloze": found["cloze"],
         "tasks": {
             name: {
                 "family": task(name).family,
+                "labels": TASKS[name][0],
+                "steps": TASKS[name][1],
                 "chance": task(name).chance,
                 "ceiling": task(name).ceiling,
-                "models": {k: [seen[name] for seen in found["cloze"][k]] for k in READERS},
+                "models": found["tasks"][name],
             }
             for name in TASKS
         },
@@ -558,18 +612,21 @@ def lines_of(result):
         f"Two hidden neighbours in two orders, {orders['pairs']} pairs: a mean difference of "
         f"{shown(orders['mean'], 3, 1)} nats, a loss of {shown(orders['loss'], 3, 1)}.",
         "",
-        f"| accuracy, % | chance | ceiling | {' | '.join(READERS)} |",
-        f"|:---|---:|---:|{'---:|' * len(READERS)}",
+        f"| accuracy, % | chance | ceiling | {' | '.join(TUNED)} |",
+        f"|:---|---:|---:|{'---:|' * len(TUNED)}",
     ]
     for name, about in result["tasks"].items():
-        cells = [shown(about["models"][kind]) for kind in READERS]
+        cells = [shown(about["models"][kind]["test"]) for kind in TUNED]
         lines.append(
-            f"| {name} | {100 * about['chance']:.0f} | "
+            f"| {name}, {about['labels']:,} labels | {100 * about['chance']:.0f} | "
             f"{100 * about['ceiling']:.1f} | {' | '.join(cells)} |"
         )
+    for name in result["tasks"]:
+        cells = [shown([seen[name] for seen in result["cloze"][kind]]) for kind in TUNED]
+        lines.append(f"| {name}, as a gap, no labels | | | {' | '.join(cells)} |")
     for name in ("asked", "unasked"):
-        cells = [shown([run[name] for run in result["closed_book"][kind]]) for kind in READERS]
-        lines.append(f"| closed book, {name} | | 100 | {' | '.join(cells)} |")
+        cells = [shown([run[name] for run in result["closed_book"][kind]]) for kind in TUNED]
+        lines.append(f"| closed book, {name}, no labels | | 100 | {' | '.join(cells)} |")
     return [*lines, "", f"- {result['about']}"]
 
 
