@@ -264,9 +264,16 @@ def test_what_was_corrupted_can_be_restored():
             assert len(target) == hidden + spans + 1
 
 
-def test_a_span_that_touches_the_beginning_is_one_span():
-    source, target = corrupt(tensor([5, 6, 7]), tensor([True, True, False]), sentinels=(20, 21))
-    assert (source.tolist(), target.tolist()) == ([20, 7], [20, 5, 6, 21])
+@pytest.mark.parametrize(
+    ("chosen", "source", "target"),
+    [
+        ((1, 1, 0), [20, 7], [20, 5, 6, 21]),
+        ((1, 0, 1), [20, 6, 21], [20, 5, 21, 7, 22]),  # both ends hidden are two spans
+    ],
+)
+def test_spans_that_touch_the_ends_are_spans(chosen, source, target):
+    ours = corrupt(tensor([5, 6, 7]), tensor(chosen).bool(), sentinels=(20, 21, 22))
+    assert [part.tolist() for part in ours] == [source, target]
 
 
 # ---- prefixes and batches -----------------------------------------------------------------------
