@@ -156,6 +156,10 @@ def test_a_model_that_sees_both_sides_does_not_see_padding(kind, family):
     assert torch.allclose(model(longer, lengths), together, rtol=0, atol=1e-10)
     for n, texts in enumerate(TEXTS[family]):
         assert torch.allclose(model(*forms.tensors([texts]))[0], together[n], rtol=0, atol=1e-10)
+    labels = torch.arange(len(ids)) % 3
+    of_task, _ = loss_parts(model, ((longer, lengths), labels), language=False)
+    expected = torch.nn.functional.cross_entropy(together, labels, reduction="none")
+    assert torch.allclose(of_task, expected, rtol=0, atol=1e-10)
     with pytest.raises(ValueError, match="lengths for a model that looks to the right"):
         model.states(ids)
 
