@@ -45,6 +45,7 @@ from torch.optim import AdamW
 from . import checkpoints, tokenization
 from .attention import linear
 from .baselines import LSTM, RNN
+from .encoders import EncoderDecoderLM, EncoderLM
 from .files import replacing, write_text
 from .gpt import GPT, GPTConfig
 from .likelihood import token_log_probs
@@ -55,7 +56,7 @@ from .training import History, fit, linear_decay, parameter_groups
 START, DELIM, EXTRACT = range(3)  # after the V tokens of the vocabulary: V, V + 1, V + 2
 NEW_TOKENS = 3
 
-Backbone = GPT | RNN | LSTM
+Backbone = GPT | RNN | LSTM | EncoderLM | EncoderDecoderLM
 Texts = tuple[str, ...]
 TaskBatch = tuple[tuple[Tensor, Tensor], Tensor]  # (ids (B, S, T), lengths (B, S)), labels (B,)
 
@@ -284,17 +285,38 @@ def _table(backbone: Backbone) -> Tensor:
     return embedding.weight if isinstance(embedding, nn.Embedding) else embedding
 
 
-_KINDS = {"gpt": GPT, "rnn": RNN, "lstm": LSTM}
+def _context_length(backbone: Backbone) -> int | None:
+    return None if isinstance(backbone, RNN | LSTM) else backbone.config.context_length
+
+
+_KINDS = {
+    "gpt": GPT,
+    "rnn": RNN,
+    "lstm": LSTM,
+    "encoder": EncoderLM,
+    "encoder-decoder": EncoderDecoderLM,
+}
+_OWN = {"gpt": (), "encoder": ("segments",), "encoder-decoder": ("start", "padding")}
+_BOTH_SIDES = (EncoderLM, EncoderDecoderLM)  # to which padding on the right is no future
 
 
 def _settings(backbone: Backbone) -> dict[str, Any]:
     """What `_built` needs to make a model of the same sizes."""
     kinds = {kind: name for name, kind in _KINDS.items()}
     if type(backbone) not in kinds:
-        raise TypeError(f"expected a GPT, an RNN or an LSTM, got {type(backbone).__name__}")
+        raise TypeError(
+            "expected a GPT, an RNN, an LSTM, an EncoderLM or an EncoderDecoderLM, got "
+            f"{type(backbone).__name__}"
+        )
     kind = {"kind": kinds[type(backbone)]}
+    if not isinstance(backbone, RNN | LSTM):
+        kind |= asdict(backbone.config)
     if isinstance(backbone, GPT):
-        return kind | asdict(backbone.config)
+        return kind
+    if isinstance(backbone, EncoderLM):
+        return kind | {"segments": backbone.n_segments}
+    if isinstance(backbone, EncoderDecoderLM):
+        return kind | {"start": backbone.start, "padding": backbone.padding}
     return kind | {
         "vocabulary_size": backbone.vocabulary_size,
         "embedding_size": backbone.recurrence.input_size,
@@ -310,8 +332,9 @@ def _built(settings: dict[str, Any]) -> Backbone:
     settings = dict(settings)
     kind = settings.pop("kind")
     generator = torch.Generator().manual_seed(0)
-    if kind == "gpt":
-        return GPT(GPTConfig(**settings), generator=generator)
+    own = {name: settings.pop(name) for name in _OWN.get(kind, ())}
+    if kind in _OWN:
+        return _KINDS[kind](GPTConfig(**settings), **own, generator=generator)
     return _KINDS[kind](settings.pop("vocabulary_size"), **settings, generator=generator)
 
 
@@ -342,7 +365,7 @@ class TaskModel(nn.Module):
         super().__init__()
         _check_family(family)
         self.backbone, self.family = backbone, family
-        recurrent = not isinstance(backbone, GPT)
+        recurrent = isinstance(backbone, RNN | LSTM)
         channels = backbone.recurrence.hidden_size if recurrent else backbone.config.channels
         self.dropout = nn.Dropout(dropout)
         self.head = linear(channels, 1 if family == "choice" else labels, generator=generator)
@@ -352,18 +375,30 @@ class TaskModel(nn.Module):
 
     def forward(self, ids: Tensor, lengths: Tensor) -> Tensor:
         """The logits of the labels, (B, K), from ids, (B, S, T), and lengths, (B, S)."""
-        return self.classify(self.states(ids), lengths)
+        return self.classify(self.states(ids, lengths), lengths)
 
-    def states(self, ids: Tensor) -> Tensor:
-        """The last layer's states, (B, S, T, C), from ids, (B, S, T)."""
-        return self.backbone.states(ids.flatten(0, 1)).unflatten(0, ids.shape[:2])
+    def states(self, ids: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """The last layer's states, (B, S, T, C), from ids, (B, S, T).
+
+        Of an encoder-decoder (B, S, 1, C), the decoder's before its first token. It and an encoder
+        need the lengths, (B, S): they would look at the padding.
+        """
+        rows = ids.flatten(0, 1)
+        if isinstance(self.backbone, _BOTH_SIDES):
+            if lengths is None:
+                raise ValueError("expected lengths for a model that looks to the right, got None")
+            states = self.backbone.extracted(rows, lengths.flatten())
+        else:
+            states = self.backbone.states(rows)
+        return states.unflatten(0, ids.shape[:2])
 
     def classify(self, states: Tensor, lengths: Tensor) -> Tensor:
         """The logits of the labels, (B, K), from states, (B, S, T, C), and lengths, (B, S).
 
         The extract token is the last of its sequence; padding comes after it.
         """
-        where = (lengths - 1)[..., None, None].expand(-1, -1, 1, states.shape[-1])
+        last = (lengths - 1).clamp(max=states.shape[-2] - 1)
+        where = last[..., None, None].expand(-1, -1, 1, states.shape[-1])
         extracted = states.gather(2, where).squeeze(2)  # (B, S, T, C) -> (B, S, C)
         extracted = extracted * self.dropout(torch.ones_like(extracted[:, :1]))
         if self.family == "choice":
@@ -387,7 +422,7 @@ def loss_parts(
     (ids, lengths), labels = batch
     ids, lengths, labels = ids.to(device), lengths.to(device), labels.to(device)
     ids = ids[..., : int(lengths.max())]
-    states = model.states(ids)
+    states = model.states(ids, lengths)
     of_task = functional.cross_entropy(model.classify(states, lengths), labels, reduction="none")
     if not language:
         return of_task, torch.zeros_like(of_task)
@@ -504,8 +539,12 @@ def finetune(
             f"expected the tokenizer that the model was trained with, of {size} tokens, got one "
             f"of {tokenizer.vocab_size}"
         )
-    context_length = backbone.config.context_length if isinstance(backbone, GPT) else None
-    forms = InputForms(task.family, task.labels, tokenizer, context_length, cut)
+    if isinstance(backbone, _BOTH_SIDES) and config.auxiliary:
+        raise ValueError(
+            f"expected auxiliary=0 for an {type(backbone).__name__}, got {config.auxiliary}: its "
+            "states have seen the next token, and there is nothing to predict"
+        )
+    forms = InputForms(task.family, task.labels, tokenizer, _context_length(backbone), cut)
     if not task.train or not task.validation:
         raise ValueError(
             "expected examples to train on and others to validate with, got "
@@ -689,7 +728,7 @@ def load(folder: Path | str, *, device: torch.device | str = "cpu") -> Tuned:
     tokenizer = tokenization.load(folder / "tokenizer.json")
     try:
         backbone, labels = _built(content["backbone"]), tuple(content["labels"])
-        limit = backbone.config.context_length if isinstance(backbone, GPT) else None
+        limit = _context_length(backbone)
         forms = InputForms(content["family"], labels, tokenizer, limit, content["cut"])
         generator = torch.Generator().manual_seed(0)
         model = TaskModel(backbone, forms.family, len(labels), generator=generator)

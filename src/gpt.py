@@ -30,7 +30,7 @@ from torch.nn import functional
 
 from .attention import KeyValueCache, LearnedPositions, affine, linear
 from .likelihood import check_batch
-from .transformer import Decoder
+from .transformer import Block, Decoder
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": functional.gelu,
@@ -167,6 +167,26 @@ class GPTConfig:
         return self.layers * layer + 2 * self.vocabulary_size * self.channels
 
 
+@torch.no_grad()
+def initialise(model: nn.Module, config: GPTConfig, *, generator: torch.Generator) -> None:
+    """All matrices N(0, std), those that write into the residual stream smaller; biases 0, gains 1.
+
+    Args:
+        model: of blocks, a GPT or one of `src.encoders`; it is changed.
+        config: its `initial_std`, `scaled_residuals`, channels and layers.
+        generator: draws; on the CPU.
+    """
+    std = config.initial_std or 0.8 / math.sqrt(config.channels)
+    for parameter in model.parameters():
+        if parameter.ndim == 2:
+            parameter.normal_(std=std, generator=generator)
+    blocks = [part for part in model.modules() if isinstance(part, Block)]
+    for block in blocks if config.scaled_residuals else ():
+        attentions = [block.attention, *([block.cross_attention] if block.cross else [])]
+        for writer in (*(each.output for each in attentions), block.feed_forward.contract):
+            writer.weight.div_(math.sqrt(2 * config.layers))
+
+
 class GPT(nn.Module):
     """A causal language model: ids in, logits of the next token out.
 
@@ -204,20 +224,7 @@ class GPT(nn.Module):
                 config.channels, config.vocabulary_size, bias=False, generator=generator
             )
         self.dropout = nn.Dropout(config.dropout) if config.dropout else nn.Identity()
-        self._initialise(generator)
-
-    @torch.no_grad()
-    def _initialise(self, generator: torch.Generator) -> None:
-        """All matrices N(0, std), those that write into the stream smaller; biases 0, gains 1."""
-        config = self.config
-        std = config.initial_std or 0.8 / math.sqrt(config.channels)
-        for parameter in self.parameters():
-            if parameter.ndim == 2:
-                parameter.normal_(std=std, generator=generator)
-        if config.scaled_residuals:
-            for block in self.decoder.blocks:
-                for writer in (block.attention.output, block.feed_forward.contract):
-                    writer.weight.div_(math.sqrt(2 * config.layers))
+        initialise(self, config, generator=generator)
 
     def forward(self, ids: Tensor, *, cache: Sequence[KeyValueCache] | None = None) -> Tensor:
         """The logits of the token after each token, (B, T, V), from ids, (B, T).

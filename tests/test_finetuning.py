@@ -12,6 +12,7 @@ from torch import tensor
 
 from src import finetuning
 from src.baselines import LSTM, RNN
+from src.encoders import EncoderDecoderLM, EncoderLM
 from src.finetuning import (
     NEW_TOKENS,
     FinetuneConfig,
@@ -131,6 +132,58 @@ def tune(backbone=None, task=None, **options):
 
 def weights(model):
     return {name: value.clone() for name, value in model.named_parameters()}
+
+
+def both_sides(kind):
+    config = GPTConfig(V, context_length=T, layers=2, heads=2, channels=C)
+    if kind == "encoder":
+        return EncoderLM(config, segments=2, generator=new_generator())
+    return EncoderDecoderLM(config, start=3, padding=1, generator=new_generator())
+
+
+BOTH = pytest.mark.parametrize("kind", ["encoder", "encoder-decoder"])
+
+
+@BOTH
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_model_that_sees_both_sides_does_not_see_padding(kind, family):
+    grown = with_new_tokens(both_sides(kind), generator=new_generator())
+    model = TaskModel(grown, family, 3, dropout=0.0, generator=new_generator()).double().eval()
+    forms = forms_of(family)
+    ids, lengths = forms.tensors(TEXTS[family])
+    together = model(ids, lengths)
+    longer = torch.cat([ids, torch.full((*ids.shape[:2], 4), 5)], -1)
+    assert torch.allclose(model(longer, lengths), together, rtol=0, atol=1e-10)
+    for n, texts in enumerate(TEXTS[family]):
+        assert torch.allclose(model(*forms.tensors([texts]))[0], together[n], rtol=0, atol=1e-10)
+    labels = torch.arange(len(ids)) % 3
+    of_task, _ = loss_parts(model, ((longer, lengths), labels), language=False)
+    expected = torch.nn.functional.cross_entropy(together, labels, reduction="none")
+    assert torch.allclose(of_task, expected, rtol=0, atol=1e-10)
+    with pytest.raises(ValueError, match="lengths for a model that looks to the right"):
+        model.states(ids)
+
+
+@BOTH
+def test_a_model_that_sees_both_sides_learns_a_task_and_can_be_kept(kind, tmp_path):
+    tuned = tune(both_sides(kind), steps=150, every=50, learning_rate=5e-3, auxiliary=0)
+    task = toy_task()
+    assert accuracy(tuned, task.test) > 0.9
+    texts = [example.texts for example in task.test]
+    again = finetuning.load(finetuning.save(tuned, tmp_path))
+    assert torch.equal(predict(again, texts), predict(tuned, texts))
+    with pytest.raises(ValueError, match=r"auxiliary=0 for an Encoder.*got 0\.5"):
+        tune(both_sides(kind))
+
+
+@BOTH
+def test_new_tokens_leave_the_others_as_they_were(kind):
+    old = both_sides(kind).eval()
+    grown = with_new_tokens(old, generator=new_generator())
+    ids, lengths = torch.randint(V, (2, 5), generator=new_generator()), tensor([5, 5])
+    assert torch.equal(grown.extracted(ids, lengths), old.extracted(ids, lengths))
+    assert torch.equal(grown.embedding[:V], old.embedding)
+    assert len(grown.embedding) == V + NEW_TOKENS
 
 
 # input forms
@@ -640,7 +693,7 @@ def test_texts_longer_than_the_models_context_are_cut_on_request_only():
 
 
 def test_a_backbone_of_an_unknown_kind_is_refused():
-    with pytest.raises(TypeError, match="a GPT, an RNN or an LSTM, got Linear"):
+    with pytest.raises(TypeError, match=r"a GPT, an RNN, an LSTM, .*got Linear"):
         with_new_tokens(torch.nn.Linear(2, 3), generator=new_generator())
 
 

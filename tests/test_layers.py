@@ -24,7 +24,7 @@ LAYERS = {
     **dict.fromkeys(["microworld", "sources", "tokenization", "ngram", "attention", "overlap"], 1),
     **dict.fromkeys(["transformer", "baselines", "unigram", "instructions"], 2),
     **dict.fromkeys(["gpt"], 3),
-    **dict.fromkeys(["pretrained", "sampling", "training"], 4),
+    **dict.fromkeys(["pretrained", "sampling", "training", "encoders"], 4),
     **dict.fromkeys(["evaluation"], 5),
     **dict.fromkeys(["runs", "tasks", "objectives"], 6),
     **dict.fromkeys(["finetuning", "preferences", "zero_shot"], 7),

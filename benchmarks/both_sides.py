@@ -1,0 +1,654 @@
+"""Decoder, encoder, encoder-decoder: what does each learn from the same text at equal compute?
+
+Four models are trained with three seeds each, on a micro-world with half of the words of the one of
+results/gpt1, so that a minute of one core is enough to learn it:
+
+    decoder            next token, left to right
+    reversed           the same on the text backwards
+    encoder            masked tokens, 15 %, 80/10/10
+    encoder-decoder    spans, 15 %, mean length 3
+
+All have two layers of 48 channels (the encoder-decoder two and two) and see as many multiplications
+as the decoder in STEPS steps. Of two learning rates each takes that of the better validation loss
+after a short run. Then
+
+    hidden       the loss of each word of held-out documents given its left context, its right, and
+                 both, beside the exact posterior of the language (left, both)
+    orders       two hidden neighbours, filled in in both orders: a joint would give one number
+    closed book  facts asked for without a text that holds them, nothing fine-tuned
+    cloze        one task of each family, put as a gap in a text; nothing is fine-tuned
+    tasks        the same tasks, fine-tuned from few labels
+
+    python benchmarks/both_sides.py CACHE [--part PART …] [--quick]
+                          five minutes of one core; goes on with what is in CACHE
+
+Writes results/both_sides.json and .md once all parts are there.
+"""
+
+import argparse
+import json
+import math
+import os
+import statistics
+import time
+from functools import cache, partial
+from pathlib import Path
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import torch
+from rounds import RESULTS, machine, record
+
+from src import tasks
+from src.encoders import EncoderDecoderLM, EncoderLM
+from src.finetuning import FinetuneConfig, accuracy, finetune
+from src.gpt import GPT, GPTConfig
+from src.likelihood import token_log_probs
+from src.microworld import ATTRIBUTES, COUNTRIES, MicroWorld, unasked
+from src.objectives import Hidden, masked_batch, span_batch, span_counts
+from src.runs import read_toml
+from src.tokenization import END, WordTokenizer
+from src.training import Batches, TrainConfig, train
+
+COMMAND = "python benchmarks/both_sides.py CACHE"
+KINDS = ("decoder", "reversed", "encoder", "encoder-decoder")
+SEEDS, RATES = (0, 1, 2), (6e-3, 1.2e-2)
+STEPS, PILOT = 600, 100
+TEXTS = 20_000  # documents to train on
+CONTEXT, BATCH, CHANNELS = 48, 32, 48
+DOCUMENTS, PAIRS = 120, 400  # for hidden words, for orders
+WORLD = {
+    "people": 4,
+    "places": 4,
+    "objects": 4,
+    "countries": 8,
+    "adjectives": 6,
+    "cast": 2,
+    "things": 1,
+    "stories": 0.3,
+    "reviews": 0.3,
+    "facts": 0.3,
+    "translations": 0.1,
+    "claims": 0.1,
+    "longest": 40,
+}
+TUNED = ("decoder", "encoder", "encoder-decoder")
+TASKS = {  # name: labels, steps, batch size
+    "sentiment": (16, 80, 32),
+    "entailment": (256, 100, 32),
+    "same polarity": (64, 80, 32),
+    "answers": (256, 120, 16),
+}
+BUILDERS = {"same polarity": tasks.same_polarity}
+TUNING_RATES = (1e-3, 3e-3)
+TRAIN, VALIDATION, TEST = 300, 200, 400
+SPANS = span_counts(CONTEXT)[1]
+
+
+# ---- text and models --------------------------------------------------------------------------
+
+
+@cache
+def world():
+    return MicroWorld(**WORLD)
+
+
+def config():
+    """Of all models: a GPT's, nearly with the sizes of results/gpt1/recipe.toml."""
+    sizes = read_toml(RESULTS / "gpt1" / "recipe.toml")["model"]
+    sizes |= {"context_length": CONTEXT, "channels": CHANNELS}
+    return GPTConfig(tokenizer().vocab_size, **sizes)
+
+
+def training(steps, rate):
+    """The recipe's settings for so many steps."""
+    settings = read_toml(RESULTS / "gpt1" / "recipe.toml")["training"]
+    settings |= dict.fromkeys(("steps", "every", "save_every"), steps)
+    warm_up = min(settings["warm_up"], steps // 5)
+    return TrainConfig(**settings | {"learning_rate": rate, "warm_up": warm_up})
+
+
+@cache
+def tokenizer():
+    """The words of the language, a mask token and sentinels."""
+    marks = ("<mask>", *(f"<{k}>" for k in range(SPANS + 1)))
+    return WordTokenizer([*world().vocabulary[1:], *marks])
+
+
+def end():
+    return tokenizer().specials[END]
+
+
+def mask():
+    return tokenizer().vocab_size - SPANS - 2
+
+
+def sentinels():
+    return range(mask() + 1, tokenizer().vocab_size)
+
+
+def ids_of(text):
+    """A document of the language as ids of the tokenizer, an end token before and after."""
+    words = world().decode(text).split()[:-1]
+    return torch.tensor([end(), *tokenizer().encode(" ".join(words)), end()])
+
+
+@cache
+def text(seed, count=TEXTS):
+    """(training, validation) streams of a seed."""
+    of_word = [end(), *(tokenizer().encode(word)[0] for word in world().vocabulary[1:])]
+    drawn = world().sample_texts(count, generator=torch.Generator().manual_seed(seed))
+    stream = torch.tensor(of_word)[torch.cat([torch.tensor([0]), *drawn])]
+    return stream[: -len(stream) // 50], stream[-len(stream) // 50 :]
+
+
+def batches(kind, stream, seed):
+    if kind == "reversed":
+        stream = stream.flip(0)
+    plain = Batches(
+        stream,
+        batch_size=BATCH,
+        context_length=CONTEXT,
+        seed=seed,
+        first=end(),
+    )
+    size = tokenizer().vocab_size
+    ways = {
+        "encoder": partial(masked_batch, mask=mask(), vocabulary_size=size, special=(end(),)),
+        "encoder-decoder": partial(span_batch, sentinels=sentinels(), start=end()),
+    }
+    return Hidden(plain, ways[kind], seed=seed) if kind in ways else plain
+
+
+def new(kind, seed):
+    generator = torch.Generator().manual_seed(1_000 + seed)
+    if kind == "encoder":
+        return EncoderLM(config(), generator=generator)
+    if kind == "encoder-decoder":
+        return EncoderDecoderLM(config(), start=end(), generator=generator)
+    return GPT(config(), generator=generator)
+
+
+def flops(kind):
+    """Multiplications and additions of one text's forward pass in matrix products."""
+    c, length = config(), CONTEXT
+    if kind != "encoder-decoder":
+        return length * c.flops_per_token()
+    (source, inputs), _ = batches(kind, text(0)[1], 0)[0]
+    s, t = source.shape[1], inputs.shape[1]
+    square, scores = 2 * c.channels**2, 4 * c.channels
+    encoder = c.layers * (12 * square * s + scores * s * s)
+    decoder = c.layers * (14 * square * t + 2 * square * s + scores * (t * t + t * s))
+    return encoder + decoder + 2 * c.vocabulary_size * c.channels * t
+
+
+def steps_of(kind, steps):
+    return round(steps * flops("decoder") / flops(kind))
+
+
+def pretrained(kind, seed, rate, steps):
+    """A trained model, its validation loss and its seconds."""
+    stream, validation = text(seed)
+    model = new(kind, seed)
+    held_out = batches(kind, validation, 50 + seed)
+    begun = time.process_time()
+    history = train(
+        model,
+        batches(kind, stream, seed),
+        training(steps, rate),
+        validation=[held_out[i] for i in range(10)],
+        progress=False,
+    )
+    seconds = time.process_time() - begun
+    return model.eval(), history.validation[steps], round(seconds, 1)
+
+
+# ---- what is looked at --------------------------------------------------------------------------
+
+
+@cache
+def held_out(count=DOCUMENTS):
+    """Documents that nobody was trained on: ids of the language, (T,), and their kinds."""
+    drawn = world().sample(count, generator=torch.Generator().manual_seed(99))
+    return [(world().encode(each.words), each.hidden[0]) for each in drawn]
+
+
+def exact_posterior(ids, place):
+    """p(word | all others) of each word of the language, (V of the language,)."""
+    texts = ids.repeat(len(world().vocabulary), 1)
+    texts[:, place] = torch.arange(len(texts))
+    return torch.tensor([world().log_prob(each) for each in texts]).softmax(0)
+
+
+def exact_losses():
+    """Of each hidden word of each document: surprise given the left, and given both sides."""
+    result = []
+    for ids, _ in held_out():
+        left = (-world().token_log_probs(ids)[:-1]).tolist()
+        both = [-float(exact_posterior(ids, t)[ids[t]].log()) for t in range(len(ids) - 1)]
+        result.append({"left": left, "both": both})
+    return result
+
+
+@torch.no_grad()
+def hidden_losses(kind, model):
+    """Of each word of each document, the end tokens excepted: its surprise."""
+    result = []
+    for text, _ in held_out():
+        ids = ids_of(text)
+        if kind == "encoder":
+            places = torch.arange(1, len(ids) - 1)
+            rows = ids.repeat(len(places), 1)
+            rows[torch.arange(len(places)), places] = mask()
+            logits = model(rows)[torch.arange(len(places)), places]
+            surprise = -token_log_probs(logits, ids[places])
+        else:
+            ids = ids.flip(0) if kind == "reversed" else ids
+            surprise = -token_log_probs(model(ids[None, :-1])[0], ids[1:])[:-1]
+            surprise = surprise.flip(0) if kind == "reversed" else surprise
+        result.append(surprise.tolist())
+    return result
+
+
+@torch.no_grad()
+def order_gaps(model):
+    """log p of two hidden neighbours, first word first, less the other way round; and the loss."""
+    generator, gaps, totals = torch.Generator().manual_seed(5), [], []
+    for number in range(PAIRS):
+        ids = ids_of(held_out()[number % len(held_out())][0])
+        t = int(torch.randint(1, len(ids) - 3, (), generator=generator))
+        rows = ids.repeat(3, 1)
+        rows[0, [t, t + 1]] = mask()
+        rows[1, t + 1] = mask()  # the first is filled in
+        rows[2, t] = mask()
+        log_probs = model(rows).log_softmax(-1)
+        first = float(log_probs[0, t, ids[t]] + log_probs[1, t + 1, ids[t + 1]])
+        second = float(log_probs[0, t + 1, ids[t + 1]] + log_probs[2, t, ids[t]])
+        gaps.append(first - second)
+        totals.append(-(first + second) / 2)
+    return {"gaps": gaps, "loss": statistics.fmean(totals)}
+
+
+def questions():
+    """(document up to the answer, answer, whether it is ever asked) of every fact."""
+
+    def value(country, attribute):
+        ids = world().encode(f"the {attribute} of {country} is")
+        return world().vocabulary[int(world()(ids[None])[0, -1].argmax())]
+
+    countries = COUNTRIES[: world().countries]
+    for i, country in enumerate(countries):
+        for j, attribute in enumerate(ATTRIBUTES):
+            other = countries[(i + 1) % len(countries)]
+            told = f"the {ATTRIBUTES[0]} of {other} is {value(other, ATTRIBUTES[0])} ."
+            asked = f"{told} what is the {attribute} of {country} ?"
+            yield asked, value(country, attribute), not unasked(i, j)
+
+
+@torch.no_grad()
+def closed_book(kind, model):
+    """The share of facts that are named, of those that are asked in the text, and of the others."""
+    right = {True: [], False: []}
+    dot = tokenizer().encode(".")
+    for question, answer, known in questions():
+        before = [end(), *tokenizer().encode(question)]
+        (wanted,) = tokenizer().encode(answer)
+        if kind == "decoder":
+            said = int(model(torch.tensor([before]))[0, -1].argmax())
+        elif kind == "encoder":
+            ids = torch.tensor([[*before, mask(), *dot, end()]])
+            said = int(model(ids)[0, len(before)].argmax())
+        else:
+            first, second = sentinels()[:2]
+            source = torch.tensor([*before, first, *dot, end()])
+            words = model.answer(source, most=6, stop=second)
+            said = words[1] if len(words) == 2 and words[0] == first else None
+        right[known].append(said == wanted)
+    return {name: statistics.fmean(right[k]) for name, k in (("asked", True), ("unasked", False))}
+
+
+@torch.no_grad()
+def gap_log_probs(kind, model, before, after, options):
+    """Log-probabilities of words in a gap, (N, options), from texts before it and after it.
+
+    The decoder sees what comes before, the others both; nothing is fine-tuned.
+    """
+    words = torch.tensor([[tokenizer().encode(word)[0] for word in some] for some in options])
+    rows, places = [], []
+    gap = {"decoder": [], "encoder-decoder": [sentinels()[0]]}.get(kind, [mask()])
+    for left, right in zip(before, after, strict=True):
+        ids = [end(), *tokenizer().encode(left), *gap]
+        places.append(len(ids) - 1)
+        rows.append(ids if kind == "decoder" else [*ids, *tokenizer().encode(right), end()])
+    result = []
+    for row, place, some in zip(rows, places, words, strict=True):
+        ids = torch.tensor([row])
+        if kind == "encoder-decoder":
+            logits = model(ids, torch.tensor([[end(), *gap]]))[0, -1]
+        else:
+            logits = model(ids)[0, place]
+        result.append(logits.log_softmax(-1)[some])
+    return torch.stack(result)
+
+
+def cloze(kind, model):
+    """{task: test accuracy} where each task is a gap in a text, and nothing is fine-tuned."""
+
+    def asked(texts):
+        before = [f"{text} is this praise ?" for text in texts]
+        return gap_log_probs(kind, model, before, ["."] * len(texts), [("no", "yes")] * len(texts))
+
+    def right(name, guesses):
+        labels = torch.tensor([example.label for example in task(name).test])
+        return float((guesses == labels).double().mean())
+
+    of = {name: [example.texts for example in task(name).test] for name in TASKS}
+    n = TEST
+    claims = [f"{story} they say {claim} :" for story, claim in of["entailment"]]
+    verdicts = [task("entailment").labels] * n
+    moods = [asked([pair[i] for pair in of["same polarity"]]).argmax(-1) for i in (0, 1)]
+    contexts = [texts[0] for texts in of["answers"]]
+    choices = [[choice.split()[0] for choice in texts[1:]] for texts in of["answers"]]
+    dots = ["."] * n
+    guesses = {
+        "sentiment": asked([text for (text,) in of["sentiment"]]).argmax(-1),
+        "entailment": gap_log_probs(kind, model, claims, dots, verdicts).argmax(-1),
+        "same polarity": (moods[0] == moods[1]).long(),
+        "answers": gap_log_probs(kind, model, contexts, dots, choices).argmax(-1),
+    }
+    return {name: right(name, guess) for name, guess in guesses.items()}
+
+
+@cache
+def task(name):
+    build = BUILDERS.get(name) or getattr(tasks, name)
+    sizes = dict(zip(tasks.PARTS, (TRAIN, VALIDATION, TEST), strict=True))
+    generator = torch.Generator().manual_seed(7)
+    return build(world(), **sizes, generator=generator)
+
+
+def tuned(model, name, seed, rate, quick):
+    labels, steps, batch_size = TASKS[name]
+    few = task(name).with_labels(labels, generator=torch.Generator().manual_seed(10_000 + seed))
+    steps = 4 if quick else steps
+    config = FinetuneConfig(
+        steps=steps,
+        learning_rate=rate,
+        batch_size=batch_size,
+        auxiliary=0,
+        every=max(steps // 5, 1),
+        seed=seed,
+    )
+    begun = time.process_time()
+    result = finetune(model, tokenizer(), few, config, progress=False)
+    found = {part: accuracy(result, getattr(few, part)) for part in ("validation", "test")}
+    return found | {"seconds": round(time.process_time() - begun, 1)}
+
+
+# ---- cells --------------------------------------------------------------------------------------
+
+
+class Cells:
+    """What has been computed, a file each; the models beside it."""
+
+    def __init__(self, home, quick):
+        self.home, self.quick = home / ("quick" if quick else "whole"), quick
+        self.home.mkdir(parents=True, exist_ok=True)
+
+    def __call__(self, name, work):
+        path = self.home / f"{name.replace(' ', '_')}.json"
+        if not path.exists():
+            begun = time.process_time()
+            found = work()
+            kept = {"seconds": round(time.process_time() - begun, 1), "found": found}
+            path.write_text(json.dumps(kept))
+            print(f"{kept['seconds']:6.1f} s  {name}  {str(found)[:90]}", flush=True)
+        return json.loads(path.read_text())["found"]
+
+    @property
+    def seconds(self):
+        return sum(json.loads(p.read_text())["seconds"] for p in self.home.glob("*.json"))
+
+    def rate(self, kind):
+        """The learning rate of the better short run; the reversed text has the decoder's."""
+        kind = "decoder" if kind == "reversed" else kind
+        steps = 5 if self.quick else PILOT
+
+        def loss(rate):
+            return self(
+                f"pilot {kind} {rate}",
+                lambda: pretrained(kind, 9, rate, steps_of(kind, steps))[1],
+            )
+
+        return min(RATES, key=loss)
+
+    def model(self, kind, seed):
+        path = self.home / f"{kind}-{seed}.pt"
+        steps = steps_of(kind, 10 if self.quick else STEPS)
+
+        def work():
+            model, loss, seconds = pretrained(kind, seed, self.rate(kind), steps)
+            torch.save(model.state_dict(), path)
+            return {"loss": loss, "seconds": seconds, "steps": steps}
+
+        about = self(f"pretrained {kind} {seed}", work)
+        model = new(kind, seed)
+        model.load_state_dict(torch.load(path, weights_only=True))
+        return model.eval(), about
+
+    def looks(self, name, look, kind):
+        """What is seen in the models of a kind, one a seed."""
+        return [
+            self(f"{name} {kind} {seed}", partial(self.look, look, kind, seed)) for seed in SEEDS
+        ]
+
+    def look(self, look, kind, seed):
+        return look(kind, self.model(kind, seed)[0])
+
+    def tuning_rate(self, kind, name):
+        """The fine-tuning rate of the better validation accuracy with the first seed."""
+        cells = {rate: self.tuning(kind, name, SEEDS[0], rate) for rate in TUNING_RATES}
+        return max(cells, key=lambda rate: cells[rate]["validation"])
+
+    def tuning(self, kind, name, seed, rate):
+        return self(
+            f"tuned {kind} {name} {seed} {rate}",
+            lambda: tuned(self.model(kind, seed)[0], name, seed, rate, self.quick),
+        )
+
+
+def run_part(cells, part):
+    """All cells of a part, by name."""
+    if part in KINDS:
+        return {seed: cells.model(part, seed)[1] for seed in SEEDS}
+    if part == "hidden":
+        found = {"exact": cells("exact", exact_losses)}
+        for kind in KINDS[:3]:
+            found[kind] = cells.looks("hidden", hidden_losses, kind)
+        return found
+    if part == "orders":
+        return cells.looks("orders", lambda _, model: order_gaps(model), "encoder")
+    if part == "closed book":
+        return {kind: cells.looks("closed", closed_book, kind) for kind in TUNED}
+    if part == "cloze":
+        return {kind: cells.looks("cloze", cloze, kind) for kind in TUNED}
+    found = {}
+    for kind in TUNED:
+        for name in TASKS:
+            rate = cells.tuning_rate(kind, name)
+            tests = [cells.tuning(kind, name, seed, rate) for seed in SEEDS]
+            found.setdefault(name, {})[kind] = {
+                "rate": rate,
+                "test": [each["test"] for each in tests],
+                "validation": [each["validation"] for each in tests],
+            }
+    return found
+
+
+PARTS = (*KINDS, "hidden", "orders", "closed book", "cloze", "tasks")
+
+
+# ---- the record ---------------------------------------------------------------------------------
+
+T_TWO = 0.95 / math.sqrt(2 * 0.975 * 0.025)  # the 97.5 % point of Student's t with 2 degrees
+
+
+def interval(values):
+    """Mean and half of the 95 % interval, from three seeds."""
+    half = T_TWO * statistics.stdev(values) / math.sqrt(len(values))
+    return statistics.fmean(values), half
+
+
+def shown(values, digits=1, scale=100):
+    mean, half = interval([scale * value for value in values])
+    return f"{mean:.{digits}f} ± {half:.{digits}f}"
+
+
+def by_kind(losses):
+    """{kind of document: mean loss of a hidden word}, and of all."""
+    found = {"all": []}
+    for (_, kind), of_document in zip(held_out(), losses, strict=True):
+        found["all"] += of_document
+        found.setdefault(kind, []).extend(of_document)
+    return {kind: statistics.fmean(values) for kind, values in found.items()}
+
+
+def collected(cells):
+    found = {part: run_part(cells, part) for part in PARTS}
+    hidden, orders = found["hidden"], found["orders"]
+    names = {"left": "decoder", "right": "reversed", "both": "encoder"}
+    exact = {side: by_kind([d[side] for d in hidden["exact"]]) for side in ("left", "both")}
+    counts = {}
+    for ids, kind in held_out():
+        counts[kind] = counts.get(kind, 0) + len(ids) - 1
+    return {
+        "about": machine(),
+        "command": COMMAND,
+        "minutes": round(cells.seconds / 60, 1),
+        "seeds": SEEDS,
+        "rates": RATES,
+        "tuning_rates": TUNING_RATES,
+        "world": WORLD,
+        "steps": STEPS,
+        "pilot": PILOT,
+        "context": CONTEXT,
+        "batch": BATCH,
+        "sizes": {"validation": VALIDATION, "test": TEST},
+        "models": {
+            kind: {
+                "rate": cells.rate(kind),
+                "flops": flops(kind),
+                "parameters": sum(p.numel() for p in new(kind, 0).parameters()),
+                "runs": [found[kind][seed] for seed in SEEDS],
+            }
+            for kind in KINDS
+        },
+        "hidden": {
+            "documents": DOCUMENTS,
+            "words": counts,
+            "exact": exact,
+            "models": {
+                side: [by_kind(losses) for losses in hidden[kind]] for side, kind in names.items()
+            },
+        },
+        "orders": {
+            "pairs": PAIRS,
+            "mean": [statistics.fmean(map(abs, each["gaps"])) for each in orders],
+            "largest": [max(map(abs, each["gaps"])) for each in orders],
+            "loss": [each["loss"] for each in orders],
+        },
+        "closed_book": found["closed book"],
+        "cloze": found["cloze"],
+        "tasks": {
+            name: {
+                "family": task(name).family,
+                "labels": TASKS[name][0],
+                "steps": TASKS[name][1],
+                "chance": task(name).chance,
+                "ceiling": task(name).ceiling,
+                "models": found["tasks"][name],
+            }
+            for name in TASKS
+        },
+    }
+
+
+def lines_of(result):
+    """The record as a page."""
+    hidden = result["hidden"]
+    lines = [
+        "# Decoder, encoder, encoder-decoder at equal compute",
+        "",
+        f"`{result['command']}`; {result['minutes']} minutes of one core. Shown by the chapter "
+        "*Seeing both sides*.",
+        "Mean ± half of the 95 % interval over three seeds.",
+        "",
+        "| model | parameters | steps | rate | validation loss |",
+        "|:---|---:|---:|---:|---:|",
+    ]
+    for kind, about in result["models"].items():
+        losses = [run["loss"] for run in about["runs"]]
+        lines.append(
+            f"| {kind} | {about['parameters']:,} | {about['runs'][0]['steps']:,} | "
+            f"{about['rate']:g} | {shown(losses, 3, 1)} |"
+        )
+    kinds = hidden["exact"]["left"]
+    lines += [
+        "",
+        "Loss of a hidden word, nats:",
+        "",
+        f"| given | {' | '.join(kinds)} |",
+        f"|:---|{'---:|' * len(kinds)}",
+    ]
+    for side, runs in hidden["models"].items():
+        cells = [shown([run[kind] for run in runs], 3, 1) for kind in kinds]
+        lines.append(f"| {side} | {' | '.join(cells)} |")
+        if side in hidden["exact"]:
+            cells = [f"{hidden['exact'][side][kind]:.3f}" for kind in kinds]
+            lines.append(f"| {side}, exact | {' | '.join(cells)} |")
+    orders = result["orders"]
+    lines += [
+        "",
+        f"Two hidden neighbours in two orders, {orders['pairs']} pairs: a mean difference of "
+        f"{shown(orders['mean'], 3, 1)} nats, a loss of {shown(orders['loss'], 3, 1)}.",
+        "",
+        f"| accuracy, % | chance | ceiling | {' | '.join(TUNED)} |",
+        f"|:---|---:|---:|{'---:|' * len(TUNED)}",
+    ]
+    for name, about in result["tasks"].items():
+        cells = [shown(about["models"][kind]["test"]) for kind in TUNED]
+        lines.append(
+            f"| {name}, {about['labels']:,} labels | {100 * about['chance']:.0f} | "
+            f"{100 * about['ceiling']:.1f} | {' | '.join(cells)} |"
+        )
+    for name in result["tasks"]:
+        cells = [shown([seen[name] for seen in result["cloze"][kind]]) for kind in TUNED]
+        lines.append(f"| {name}, as a gap, no labels | | | {' | '.join(cells)} |")
+    for name in ("asked", "unasked"):
+        cells = [shown([run[name] for run in result["closed_book"][kind]]) for kind in TUNED]
+        lines.append(f"| closed book, {name}, no labels | | 100 | {' | '.join(cells)} |")
+    return [*lines, "", f"- {result['about']}"]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("cache", type=Path, nargs="?", default=Path("cache"))
+    parser.add_argument("--part", choices=PARTS, nargs="+")
+    parser.add_argument("--quick", action="store_true", help="a few steps each, nothing written")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    cells = Cells(options.cache, options.quick)
+    if options.part:
+        for part in options.part:
+            run_part(cells, part)
+        return
+    result = collected(cells)
+    if options.quick:
+        print("\n".join(lines_of(result)))
+        return
+    (RESULTS / "both_sides.json").write_text(json.dumps(result, indent=1) + "\n")
+    record("both_sides", lines_of(result))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,415 @@
+"""`src.objectives` against derived expectations, enumeration, and transformers' conventions."""
+
+import math
+from collections import Counter
+from functools import partial
+from itertools import combinations, pairwise
+
+import pytest
+import torch
+from torch import tensor
+
+from src.encoders import EncoderDecoderLM, EncoderLM
+from src.gpt import GPTConfig
+from src.objectives import (
+    Hidden,
+    choose_geometric_spans,
+    choose_spans,
+    choose_tokens,
+    corrupt,
+    hide,
+    masked_batch,
+    prefix_batch,
+    prefix_mask,
+    restore,
+    span_batch,
+    span_counts,
+)
+from src.training import Batches, fit
+
+V, MASK, END = 31, 30, 0
+CONFIG = GPTConfig(V, context_length=40, layers=1, heads=2, channels=8)
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def text(*shape, seed=1):
+    """Ids above the end token, below the mask token."""
+    return torch.randint(1, MASK - 9, shape, generator=generator(seed))
+
+
+@pytest.fixture(scope="module")
+def transformers():
+    import transformers
+
+    transformers.logging.set_verbosity_error()
+    return transformers
+
+
+def runs(chosen):
+    """The lengths of the stretches of equal values, the first first."""
+    lengths, before = [], None
+    for value in chosen.tolist():
+        lengths = [*lengths[:-1], lengths[-1] + 1] if value == before else [*lengths, 1]
+        before = value
+    return lengths
+
+
+# ---- where --------------------------------------------------------------------------------------
+
+
+def test_tokens_are_chosen_at_the_rate_and_each_by_itself():
+    n, rate = 200_000, 0.15
+    chosen = choose_tokens(
+        torch.ones(2, n // 2, dtype=torch.long), rate=rate, generator=generator()
+    )
+    for share, expected in (
+        (chosen.double().mean(), rate),
+        ((chosen[:, 1:] & chosen[:, :-1]).double().mean(), rate**2),
+    ):
+        error = math.sqrt(expected * (1 - expected) / n)
+        assert abs(float(share) - expected) < 5 * error
+
+
+def test_special_tokens_are_never_chosen():
+    ids = text(50, 40)
+    ids[:, ::4] = END
+    chosen = choose_tokens(ids, rate=0.9, special=(END, 7), generator=generator())
+    assert not chosen[(ids == END) | (ids == 7)].any()
+    assert chosen[(ids != END) & (ids != 7)].double().mean() > 0.8
+
+
+def test_the_counts_of_a_text_of_512_tokens_are_those_of_t5():
+    assert span_counts(512) == (77, 26)
+    assert span_counts(64) == (10, 3)
+    assert span_counts(3) == (1, 1)
+
+
+def compositions(total, count):
+    for cuts in combinations(range(1, total), count - 1):
+        edges = (0, *cuts, total)
+        yield tuple(b - a for a, b in pairwise(edges))
+
+
+def test_all_ways_to_place_spans_are_equally_likely():
+    length, rate, mean = 11, 0.36, 2.0
+    assert span_counts(length, rate=rate, mean_length=mean) == (4, 2)
+    ways = [
+        tuple(x for pair in zip(seen, hidden, strict=True) for x in pair)
+        for seen in compositions(7, 2)
+        for hidden in compositions(4, 2)
+    ]
+    assert len(ways) == 6 * 3
+    draws, draw = 9_000, generator()
+    counted = Counter(
+        tuple(runs(choose_spans(length, rate=rate, mean_length=mean, generator=draw)))
+        for _ in range(draws)
+    )
+    assert counted.keys() == {*ways}
+    expected = draws / len(ways)
+    square = sum((counted[way] - expected) ** 2 / expected for way in ways)
+    assert square < len(ways) - 1 + 5 * math.sqrt(2 * (len(ways) - 1))  # chi-squared
+
+
+def test_lengths_of_spans_have_the_derived_distribution():
+    """n hidden tokens in k spans: P(first = l) = C(n - l - 1, k - 2) / C(n - 1, k - 1)."""
+    n, k = span_counts(64)
+    draws, draw = 4_000, generator(3)
+    first = Counter(runs(choose_spans(64, generator=draw))[1] for _ in range(draws))
+    for length in range(1, n - k + 2):
+        p = math.comb(n - length - 1, k - 2) / math.comb(n - 1, k - 1)
+        assert abs(first[length] / draws - p) < 5 * math.sqrt(p * (1 - p) / draws)
+    assert sum(first.values()) == draws == sum(first[x] for x in range(1, n - k + 2))
+
+
+def test_a_text_begins_seen_and_ends_hidden():
+    chosen = choose_spans(23, generator=generator())
+    assert not chosen[0]
+    assert chosen[-1]
+    assert int(chosen.sum()) == span_counts(23)[0]
+
+
+def test_geometric_spans_hide_exactly_the_share_and_have_the_mean_of_the_paper():
+    p, longest = 0.2, 10
+    weights = [(1 - p) ** k for k in range(longest)]
+    mean = sum((k + 1) * w for k, w in enumerate(weights)) / sum(weights)
+    assert round(mean, 1) == 3.8
+    draw = generator()
+    assert all(int(choose_geometric_spans(41, generator=draw).sum()) == 6 for _ in range(50))
+    # of a long text hardly any span touches another, and only the last is cut
+    lengths = [
+        x
+        for _ in range(60)
+        for x in runs(choose_geometric_spans(4_000, rate=0.01, generator=draw))[1::2]
+    ]
+    spread = math.sqrt(sum((k + 1 - mean) ** 2 * w for k, w in enumerate(weights)) / sum(weights))
+    assert abs(sum(lengths) / len(lengths) - mean) < 5 * spread / math.sqrt(len(lengths)) + 0.15
+    assert max(lengths) > 7
+
+
+# ---- how ----------------------------------------------------------------------------------------
+
+
+def test_chosen_tokens_share_three_fates_and_the_others_are_left():
+    ids = text(400, 250)
+    chosen = choose_tokens(ids, generator=generator())
+    seen = hide(ids, chosen, mask=MASK, vocabulary_size=V, generator=generator(1))
+    assert torch.equal(seen[~chosen], ids[~chosen])
+    n = int(chosen.sum())
+    masked, same = (seen[chosen] == MASK), (seen[chosen] == ids[chosen])
+    for share, expected in (
+        (masked, 0.8 + 0.1 / V),  # a random token may be the mask
+        (same, 0.1 + 0.1 / V),  # or the right one
+        (~masked & ~same, 0.1 * (1 - 2 / V)),
+    ):
+        error = math.sqrt(expected * (1 - expected) / n)
+        assert abs(float(share.double().mean()) - expected) < 5 * error
+
+
+@pytest.mark.parametrize(
+    ("shares", "expected"), [((1, 0, 0), MASK), ((0, 0, 1), None), ((0.0, 1.0, 0.0), "any")]
+)
+def test_a_single_fate_is_the_fate_of_all(shares, expected):
+    ids = text(60, 30)
+    chosen = choose_tokens(ids, rate=0.5, generator=generator())
+    seen = hide(ids, chosen, mask=MASK, vocabulary_size=V, shares=shares, generator=generator())
+    if expected == MASK:
+        assert (seen[chosen] == MASK).all()
+    elif expected is None:
+        assert torch.equal(seen, ids)
+    else:
+        assert len(seen[chosen].unique()) == V
+
+
+class Words:
+    """As much of a tokenizer as the collator asks for."""
+
+    mask_token = "<mask>"
+
+    def __len__(self):
+        return V
+
+    def convert_tokens_to_ids(self, token):
+        return MASK
+
+    def get_special_tokens_mask(self, ids, already_has_special_tokens):
+        return [int(each == END) for each in ids]
+
+
+@pytest.mark.parametrize("shares", [(0.8, 0.1, 0.1), (1.0, 0.0, 0.0), (0.5, 0.4, 0.1)])
+@pytest.mark.parametrize("seed", [0, 7])
+def test_masking_is_that_of_transformers_to_the_token(transformers, shares, seed):
+    ids = text(13, 37, seed=seed)
+    ids[:, ::11] = END
+    collator = transformers.DataCollatorForLanguageModeling(
+        Words(), mask_replace_prob=shares[0], random_replace_prob=shares[1], seed=seed
+    )
+    collator.create_rng()
+    seen, labels = collator.torch_mask_tokens(ids.clone())
+    options = {"mask": MASK, "vocabulary_size": V, "shares": shares, "special": (END,)}
+    ours, targets, chosen = masked_batch(ids, **options, generator=generator(seed))
+    assert torch.equal(ours, seen)
+    assert torch.equal(targets.masked_fill(~chosen, -100), labels)
+    assert 0 < int(chosen.sum()) < ids.numel() / 4
+
+
+def test_spans_and_sentinels_are_those_of_the_t5_tokenizer(transformers):
+    """The example of T5's documentation, in the ids of its tokenizer."""
+    words = "The cute dog walks in the green park"
+    known = [(piece, 0.0) for piece in ("<pad>", "</s>", "<unk>")]
+    known += [("\u2581" + word, -2.0) for word in words.split()]
+    known += [(f"<extra_id_{k}>", 0.0) for k in (2, 1, 0)]  # as released: the first comes last
+    tokenizer = transformers.T5Tokenizer(vocab=known, extra_ids=3)
+    sentinels = tokenizer.convert_tokens_to_ids([f"<extra_id_{k}>" for k in range(3)])
+    chosen = tensor([0, 1, 1, 0, 0, 1, 1, 0]).bool()
+    source, target = corrupt(tensor(tokenizer(words).input_ids[:-1]), chosen, sentinels=sentinels)
+    expected = (
+        "The <extra_id_0> walks in <extra_id_1> park",
+        "<extra_id_0> cute dog <extra_id_1> the green <extra_id_2>",
+    )
+    for ours, theirs in zip((source, target), expected, strict=True):
+        assert ours.tolist() == tokenizer(theirs).input_ids[:-1]  # they append </s>
+
+
+@pytest.mark.parametrize(
+    ("chosen", "source", "target"),
+    [  # of the public collator for T5 (run_t5_mlm_flax.py), its </s> left out
+        ("0110010", [10, 39, 13, 14, 38, 16], [39, 11, 12, 38, 15, 37]),
+        ("0111001", [10, 39, 14, 15, 38], [39, 11, 12, 13, 38, 16]),
+        ("0001011", [10, 11, 12, 39, 14, 38], [39, 13, 38, 15, 16]),
+        ("0000001", [10, 11, 12, 13, 14, 15, 39], [39, 16]),
+    ],
+)
+def test_span_corruption_is_that_of_the_public_collator(chosen, source, target):
+    """Where the text ends hidden it closes the target with </s> alone; the paper has a sentinel."""
+    mask = tensor([digit == "1" for digit in chosen])
+    ours = corrupt(torch.arange(10, 17), mask, sentinels=range(39, 0, -1))
+    if chosen.endswith("1"):
+        target = [*target, 39 - sum(token > 36 for token in target)]
+    assert [part.tolist() for part in ours] == [source, target]
+
+
+def test_what_was_corrupted_can_be_restored():
+    sentinels, draw = range(V, V + 13), generator()
+    for length in (2, 7, 40):
+        for mean in (1.0, 2.0):
+            ids = text(length)
+            chosen = choose_spans(length, rate=0.3, mean_length=mean, generator=draw)
+            source, target = corrupt(ids, chosen, sentinels=sentinels)
+            assert torch.equal(restore(source, target, sentinels=sentinels), ids)
+            hidden, spans = span_counts(length, rate=0.3, mean_length=mean)
+            assert len(source) == length - hidden + spans
+            assert len(target) == hidden + spans + 1
+
+
+@pytest.mark.parametrize(
+    ("chosen", "source", "target"),
+    [
+        ((1, 1, 0), [20, 7], [20, 5, 6, 21]),
+        ((1, 0, 1), [20, 6, 21], [20, 5, 21, 7, 22]),  # both ends hidden are two spans
+    ],
+)
+def test_spans_that_touch_the_ends_are_spans(chosen, source, target):
+    ours = corrupt(tensor([5, 6, 7]), tensor(chosen).bool(), sentinels=(20, 21, 22))
+    assert [part.tolist() for part in ours] == [source, target]
+
+
+# ---- prefixes and batches -----------------------------------------------------------------------
+
+
+def test_a_prefix_mask_is_the_rule_written_as_a_loop():
+    prefixes, length = tensor([0, 1, 3, 5]), 5
+    mask = prefix_mask(prefixes, length)
+    for row, prefix in zip(mask.tolist(), prefixes.tolist(), strict=True):
+        for i in range(length):
+            for j in range(length):
+                assert row[i][j] == (j <= i or j < prefix)
+    assert torch.equal(mask[0], torch.ones(5, 5).tril().bool())
+    assert mask[3].all()
+
+
+def test_a_prefix_model_predicts_only_what_it_has_not_seen():
+    """No logit whose loss counts changes with a later token; in the prefix it does."""
+    model = EncoderLM(CONFIG, generator=generator()).double()
+    ids = text(6, 12)
+    (inputs, mask), targets, counted = prefix_batch(ids, generator=generator(4))
+    assert torch.equal(inputs, ids[:, :-1])
+    assert torch.equal(targets, ids[:, 1:])
+    assert counted[:, -1].all()
+    assert not counted.all()
+    before = model(inputs, mask)
+    for t in range(1, inputs.shape[1]):
+        other = inputs.clone()
+        other[:, t] = other[:, t] % 20 + 1
+        moved = (model(other, mask) - before).abs().amax(-1) > 1e-9
+        assert not (moved[:, :t] & counted[:, :t]).any()
+    assert (moved[:, 0] == ~counted[:, -2]).all()  # the last token is in a prefix of all
+
+
+def test_the_batches_are_what_fit_trains_on():
+    ids = text(5, 20)
+    options = {"steps": 3, "learning_rate": 0.01, "progress": False}
+    encoder = EncoderLM(CONFIG, generator=generator())
+    masked = masked_batch(ids, mask=MASK, vocabulary_size=V, generator=generator())
+    prefixed = prefix_batch(ids, generator=generator())
+    both = EncoderDecoderLM(CONFIG, start=END, generator=generator())
+    spans = span_batch(ids, sentinels=range(24, 30), start=END, generator=generator())
+    (source, inputs), target = spans
+    hidden, n = span_counts(20)
+    assert source.shape == (5, 20 - hidden + n)
+    assert inputs.shape == target.shape == (5, hidden + n + 1)
+    assert (inputs[:, 0] == END).all()
+    assert torch.equal(inputs[:, 1:], target[:, :-1])
+    for model, batch in ((encoder, masked), (encoder, prefixed), (both, spans)):
+        losses = fit(model, [batch], **options).losses
+        assert losses[-1] < losses[0]
+
+
+def test_only_the_chosen_tokens_count():
+    model = EncoderLM(CONFIG, generator=generator())
+    seen, ids, chosen = masked_batch(
+        text(5, 20), mask=MASK, vocabulary_size=V, generator=generator()
+    )
+    other = torch.where(chosen, ids, ids % 20 + 1)  # another answer where nobody asks
+    losses = [
+        fit(model, [(seen, targets, chosen)], steps=1, learning_rate=0.0, progress=False).losses
+        for targets in (ids, other)
+    ]
+    assert losses[0] == losses[1]
+
+
+def test_numbered_batches_hide_anew_and_can_be_asked_for_again():
+    plain = Batches(text(300), batch_size=4, context_length=16, seed=3)
+    way = partial(masked_batch, mask=MASK, vocabulary_size=V)
+    hidden, same, other = (Hidden(plain, way, seed=s) for s in (0, 0, 1))
+    assert all(map(torch.equal, hidden[5], same[5]))
+    assert not torch.equal(hidden[5][2], other[5][2])
+    assert not torch.equal(hidden[5][2], hidden[6][2])
+    assert torch.equal(hidden[5][1], plain[5][0])
+    assert hidden.settings == plain.settings | {"hiding": 0}
+
+
+# ---- errors -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rate", [0, 1, -0.1, 15, math.nan])
+def test_a_rate_that_is_no_share_is_refused(rate):
+    for work in (
+        lambda: choose_tokens(text(9), rate=rate, generator=generator()),
+        lambda: choose_spans(9, rate=rate, generator=generator()),
+        lambda: choose_geometric_spans(20, rate=rate, generator=generator()),
+    ):
+        with pytest.raises(ValueError, match=f"rate above 0 and below 1, got {rate}: 0.15"):
+            work()
+
+
+@pytest.mark.parametrize(
+    ("work", "message"),
+    [
+        (lambda: span_counts(5, mean_length=7), "spans of 1 to 5 tokens.*got mean_length=7"),
+        (lambda: span_counts(5, mean_length=0.5), "got mean_length=0.5"),
+        (lambda: span_counts(1, mean_length=1), "2 tokens or more, .*got 1"),
+        (lambda: span_counts(10, rate=0.8, mean_length=1), "before each of the 8 spans, got 2"),
+        (
+            lambda: choose_geometric_spans(7, generator=generator()),
+            "spans of 1 to 7 tokens.*got longest=10",
+        ),
+        (lambda: choose_geometric_spans(20, p=1, generator=generator()), "a p above 0 and below 1"),
+        (
+            lambda: hide(text(4), text(4), mask=MASK, vocabulary_size=V, generator=generator()),
+            r"boolean mask of the ids' shape \(4,\)",
+        ),
+        (
+            lambda: masked_batch(text(4), mask=V, vocabulary_size=V, generator=generator()),
+            "mask token from 0 to 30, got 31",
+        ),
+        (
+            lambda: masked_batch(
+                text(4), mask=1, vocabulary_size=V, shares=(0.8, 0.1, 0.2), generator=generator()
+            ),
+            "with the sum 1, got",
+        ),
+        (lambda: prefix_mask(tensor([2, 6]), 5), "prefixes of 0 to 5 tokens.*got 2 to 6"),
+        (lambda: Hidden([], masked_batch, seed=-1), "seed of 0 or more, got -1"),
+    ],
+)
+def test_what_cannot_be_is_refused(work, message):
+    with pytest.raises(ValueError, match=message):
+        work()
+
+
+@pytest.mark.parametrize(
+    ("chosen", "sentinels", "message"),
+    [
+        ((0, 0, 0, 0), (20, 21), "hides some of it.*with 0 hidden"),
+        ((1, 0, 1), (20, 21, 22), r"got \(4,\) and a mask of \(3,\)"),
+        ((0, 1, 0, 1), (20, 21), "3 sentinels, one for each of 2 spans.*got 2"),
+        ((0, 1, 0, 1), (20, 20, 21), r"differ, got \[20, 20, 21\]"),
+        ((0, 1, 0, 1), (20, 6, 21), r"that no text holds, got \[6\]"),
+    ],
+)
+def test_sentinels_that_do_not_do_are_refused(chosen, sentinels, message):
+    with pytest.raises(ValueError, match=message):
+        corrupt(tensor([5, 6, 7, 8]), tensor(chosen).bool(), sentinels=sentinels)
