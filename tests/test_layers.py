@@ -22,7 +22,7 @@ LAYERS = {
         0,
     ),
     **dict.fromkeys(["microworld", "sources", "tokenization", "ngram", "attention"], 1),
-    **dict.fromkeys(["transformer", "baselines", "unigram"], 2),
+    **dict.fromkeys(["transformer", "baselines", "unigram", "heads"], 2),
     **dict.fromkeys(["gpt"], 3),
     **dict.fromkeys(["pretrained", "sampling", "training"], 4),
     **dict.fromkeys(["evaluation"], 5),
