@@ -175,11 +175,15 @@ class AttentionOnly(nn.Module):
         )
         self.unembedding = linear(channels, vocabulary_size, bias=False, generator=generator)
 
-    def forward(self, ids: Tensor) -> Tensor:
+    def forward(self, ids: Tensor, *, masks: Sequence[Tensor | None] | None = None) -> Tensor:
         """The logits of the token after each token, (B, T, V), from ids, (B, T).
 
+        Args:
+            ids: (B, T).
+            masks: (T, T) for each layer; it forbids what is not causal anyway. None: nothing more.
         Raises:
-            ValueError: ids outside the vocabulary, or more tokens than the context holds.
+            ValueError: ids outside the vocabulary, more tokens than the context holds, or not one
+                mask for each layer.
         """
         check_batch(ids, len(self.embedding))
         if ids.shape[1] > self.context_length:
@@ -187,11 +191,16 @@ class AttentionOnly(nn.Module):
                 f"expected at most {self.context_length} tokens, the model's context, got "
                 f"{ids.shape[1]}; cut the text"
             )
+        masks = [None] * len(self.layers) if masks is None else masks
+        if len(masks) != len(self.layers):
+            raise ValueError(
+                f"expected a mask for each of {len(self.layers)} layers, got {len(masks)}"
+            )
         x = functional.embedding(ids, self.embedding)
         if self.positions is not None:
             x = x + self.positions(ids.shape[1])
-        for layer in self.layers:
-            x = x + layer(x, causal=True)
+        for layer, mask in zip(self.layers, masks, strict=True):
+            x = x + layer(x, causal=True, mask=mask)
         return self.unembedding(x)
 
 
