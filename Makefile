@@ -23,7 +23,8 @@ code_sums  = { echo $(READY); find $(CODE) $(SUMS); find book ! -name '*.md' $(S
 page_sums  = find $(PAGES) $(SUMS) 2>/dev/null | LC_ALL=C sort
 
 # Benchmarks compare speeds, in minutes; these are runs too long for a chapter.
-RECORDED := benchmarks/compute.py benchmarks/gpt1.py benchmarks/gpt1_analysis.py
+RECORDED := benchmarks/compute.py benchmarks/gpt1.py benchmarks/gpt1_analysis.py \
+            benchmarks/in_context.py
 # What benchmarks import, and nothing to run.
 SHARED   := benchmarks/plain.py benchmarks/rounds.py
 

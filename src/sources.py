@@ -450,7 +450,7 @@ class RandomMaps:
     def predict(self, inputs: Tensor, outputs: Tensor) -> Tensor:
         """The log-probabilities of each input's output, given the pairs before it, (B, n, Y); nats.
 
-        After pairs that the source cannot write, which takes noise=0, all of them are -inf.
+        Where the pairs leave no possible output of the input, which takes noise=0, all are -inf.
 
         Args:
             inputs: (B, n); numbers from 0 to X - 1.
