@@ -240,16 +240,17 @@ def of_pool(pool, seed, rate, quick):
 
 
 def repeats(size, generator, periods=PERIODS):
-    """A random sequence again and again, an end token in front, (B, T + 1), and what is a repeat.
+    """A random sequence again and again, an end token in front, (B, T + 1); what can be looked up.
 
-    Each text has a period of its own, so that no fixed distance leads back to the copy.
+    Each text has a period of its own, so that no fixed distance leads back to the copy. The first
+    token of the first copy cannot be looked up: that a copy begins is not known before.
     """
     low, high = periods
     period = torch.randint(low, high + 1, (size, 1), generator=generator)
     once = torch.randint(1, SYMBOLS, (size, high), generator=generator)
     places = torch.arange(LENGTH).expand(size, LENGTH)
     ids = functional.pad(once.gather(1, places % period), (1, 0))
-    return ids, places >= period
+    return ids, places > period
 
 
 def repeat_batches(generator, size=BATCH):
