@@ -22,7 +22,7 @@ LAYERS = {
         0,
     ),
     **dict.fromkeys(["microworld", "sources", "tokenization", "ngram", "attention", "overlap"], 1),
-    **dict.fromkeys(["transformer", "baselines", "unigram", "instructions"], 2),
+    **dict.fromkeys(["transformer", "baselines", "unigram", "instructions", "heads"], 2),
     **dict.fromkeys(["gpt"], 3),
     **dict.fromkeys(["pretrained", "sampling", "training", "encoders"], 4),
     **dict.fromkeys(["evaluation"], 5),

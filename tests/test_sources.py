@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from src.likelihood import joint_log_prob
-from src.sources import MarkovSource, small_english
+from src.sources import MarkovSource, RandomMaps, random_maps, small_english
 
 
 def generator(seed=0):
@@ -225,3 +225,191 @@ def test_ids_outside_the_vocabulary_are_refused(ids):
 def test_texts_need_an_end_token():
     with pytest.raises(ValueError, match="end token"):
         WEATHER.sample_texts(1, generator=generator())
+
+
+# lists of examples
+
+
+INPUTS, OUTPUTS = ["thanks", "hello", "mint"], ["merci", "bonjour"]
+TWO_MAPS = torch.tensor([[0, 1, 1], [0, 0, 0]])  # they agree on the first input only
+
+
+def maps_of(kind, *, noise=0.0, pairs=3, weights=None):
+    table = TWO_MAPS if kind == "pool" else None
+    return RandomMaps(INPUTS, OUTPUTS, pairs=pairs, maps=table, noise=noise, weights=weights)
+
+
+def numbers(*rows):
+    return torch.tensor(rows)
+
+
+def test_one_example_tells_which_map_it_is():
+    # hello -> bonjour leaves the first map alone, and thereby says what mint is.
+    row = maps_of("pool").predict(numbers([1, 2]), numbers([1]))[0].exp()
+    assert row.tolist() == [[0.5, 0.5], [0.0, 1.0]]
+
+
+def test_an_example_on_which_the_maps_agree_tells_nothing():
+    row = maps_of("pool").predict(numbers([0, 2]), numbers([0]))[0].exp()
+    assert row.tolist() == [[1.0, 0.0], [0.5, 0.5]]
+
+
+def test_of_a_new_map_an_example_tells_of_its_own_input_only():
+    row = maps_of("new").predict(numbers([1, 2, 1]), numbers([1, 0]))[0].exp()
+    assert row.tolist() == [[0.5, 0.5], [0.5, 0.5], [0.0, 1.0]]
+
+
+def test_a_noisy_example_worked_by_hand():
+    # Right with 1 - 0.2 + 0.2 / 2 = 0.9. The posterior of what was seen once is 0.9 : 0.1.
+    row = maps_of("new", noise=0.2).predict(numbers([1, 1]), numbers([1]))[0, 1].exp()
+    assert row.tolist() == pytest.approx([0.18, 0.82])  # 0.9 * 0.1 + 0.1 * 0.9, and the rest
+    # The first map 0.9, the second 0.1; of mint they say bonjour and merci.
+    row = maps_of("pool", noise=0.2).predict(numbers([1, 2]), numbers([1]))[0, 1].exp()
+    assert row.tolist() == pytest.approx([0.18, 0.82])
+
+
+def test_weights_are_a_prior():
+    row = maps_of("pool", weights=[3, 1]).predict(numbers([1]), numbers([0]))[0, 0].exp()
+    assert row.tolist() == pytest.approx([0.25, 0.75])
+
+
+def brute_force(source, inputs, outputs):
+    """p(all outputs | all inputs) as a sum over every map there can be."""
+    if source.maps is None:
+        tables = list(product(range(len(OUTPUTS)), repeat=len(INPUTS)))
+        prior = [1 / len(tables)] * len(tables)
+    else:
+        tables, prior = source.maps.tolist(), source.weights.tolist()
+    eps, total = source.noise, 0.0
+    for table, p in zip(tables, prior, strict=True):
+        for x, y in zip(inputs, outputs, strict=True):
+            p *= (1 - eps) * (table[x] == y) + eps / len(OUTPUTS)
+        total += p
+    return total
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.3])
+@pytest.mark.parametrize("kind", ["pool", "new"])
+def test_the_probability_of_every_text_is_the_sum_over_all_maps(kind, noise):
+    source = maps_of(kind, noise=noise, weights=[2, 1] if kind == "pool" else None)
+    total = 0.0
+    for inputs in product(range(3), repeat=3):
+        for outputs in product(range(2), repeat=3):
+            ids = source.write(numbers(inputs), numbers(outputs))[0]
+            text = torch.cat([ids[1:], ids[:1]])
+            expected = brute_force(source, inputs, outputs) / 3**3
+            assert math.exp(source.log_prob(text)) == pytest.approx(expected)
+            total += expected
+    assert total == pytest.approx(1.0)
+
+
+def test_the_floor_of_new_maps_without_noise():
+    # Output i costs log Y unless its input came before: log Y (1 - 1/X)^i on average.
+    source = maps_of("new", pairs=5)
+    texts = source.sample(4_000, generator=generator())
+    nats = -source.token_log_probs(texts[:, 1:])[:, 1::2].mean(0)
+    expected = [math.log(2) * (2 / 3) ** i for i in range(5)]
+    assert nats.tolist() == pytest.approx([*expected], abs=0.03)
+
+
+@pytest.mark.parametrize("kind", ["pool", "new"])
+def test_as_a_model_it_gives_distributions_and_ends_on_time(kind):
+    source = maps_of(kind, noise=0.1)
+    texts = source.sample(7, generator=generator())
+    rows = source(texts[:, :-1]).exp()
+    assert texts.shape == (7, 8)
+    assert rows.shape == (7, 7, len(source.vocabulary))
+    assert torch.allclose(rows.sum(-1), torch.ones(7, 7, dtype=torch.float64))
+    assert (rows[:, -1, 0] == 1).all()
+    assert (rows[:, :-1, 0] == 0).all()
+
+
+def test_samples_come_with_the_frequencies_of_the_source():
+    source = maps_of("pool", noise=0.2, weights=[3, 1], pairs=2)
+    texts = source.sample(20_000, generator=generator())
+    seen, counts = texts.unique(dim=0, return_counts=True)
+    for text, count in zip(seen, counts, strict=True):
+        p = math.exp(source.log_prob(text[1:]))
+        assert abs(count / 20_000 - p) < 5 * math.sqrt(p / 20_000)
+
+
+def test_the_order_of_examples_does_not_matter_to_the_best_reader():
+    inputs, outputs = numbers([1, 0, 2, 1, 2]), numbers([1, 0, 1, 0])
+    for kind in ("pool", "new"):
+        source = maps_of(kind, noise=0.3, pairs=5)
+        order = [2, 3, 0, 1]
+        a = source.predict(inputs, outputs)[0, -1]
+        b = source.predict(inputs[:, [*order, 4]], outputs[:, order])[0, -1]
+        assert torch.allclose(a, b)
+
+
+def test_what_cannot_be_has_probability_zero_and_makes_no_nan():
+    for kind in ("pool", "new"):
+        source = maps_of(kind)
+        contradiction = source.encode("hello merci hello bonjour hello")
+        assert source.log_prob(contradiction) == -math.inf
+        row = source(source.encode("<end> hello merci hello bonjour hello")[None])[0, -1]
+        assert (row == -torch.inf).all()
+
+
+def test_read_undoes_write_with_and_without_a_question():
+    source, inputs, outputs = maps_of("new"), numbers([0, 2], [1, 1]), numbers([1, 0], [0, 1])
+    for written in (outputs, outputs[:, :1]):
+        found = source.read(source.write(inputs, written))
+        assert torch.equal(found[0], inputs)
+        assert torch.equal(found[1], written)
+    assert source.decode(source.write(inputs, outputs)[0]) == "<end> thanks bonjour mint merci"
+
+
+def test_random_maps_are_uniform():
+    maps = random_maps(6_000, inputs=2, outputs=3, generator=generator())
+    assert maps.shape == (6_000, 2)
+    shares = torch.stack([(maps == y).double().mean(0) for y in range(3)])
+    assert (shares - 1 / 3).abs().max() < 5 * math.sqrt(2 / 9 / 6_000)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"inputs": []}, "at least one of each"),
+        ({"outputs": ["merci", "merci"]}, "distinct"),
+        ({"outputs": ["merci", "mint"]}, "distinct"),
+        ({"inputs": ["<end>"]}, "none of them '<end>'"),
+        ({"pairs": 0}, "1 pair or more in a text, got 0"),
+        ({"noise": 1.0}, "from 0 to below 1, got 1.0"),
+        ({"noise": -0.1}, "from 0 to below 1"),
+        ({"maps": TWO_MAPS[:, :2]}, r"\(1 or more, 3\).*got \(2, 2\)"),
+        ({"maps": TWO_MAPS[0]}, r"got \(3,\)"),
+        ({"maps": TWO_MAPS + 1}, "from 0 to 1, got 1 to 2"),
+        ({"maps": TWO_MAPS, "weights": [1.0]}, "2 weights above 0"),
+        ({"maps": TWO_MAPS, "weights": [1.0, 0.0]}, "2 weights above 0"),
+        ({"weights": [1.0]}, "got no maps"),
+    ],
+)
+def test_maps_that_do_not_fit_are_refused(changes, message):
+    options = {"inputs": INPUTS, "outputs": OUTPUTS, "pairs": 3} | changes
+    with pytest.raises(ValueError, match=message):
+        RandomMaps(options.pop("inputs"), options.pop("outputs"), **options)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("hello merci", "<end>, then inputs and outputs by turns"),
+        ("<end> merci", "by turns"),
+        ("<end> hello hello", "by turns"),
+        ("<end> hello <end>", "by turns"),
+        ("<end> hello merci hello merci hello merci hello", r"T from 1 to 7.*got \(1, 8\)"),
+    ],
+)
+def test_what_is_no_list_of_pairs_is_refused(text, message):
+    source = maps_of("new")
+    with pytest.raises(ValueError, match=message):
+        source(source.encode(text)[None])
+
+
+def test_unknown_words_and_empty_pools_are_refused():
+    with pytest.raises(ValueError, match="otter"):
+        maps_of("new").encode("otter")
+    with pytest.raises(ValueError, match="1 or more maps, inputs and outputs, got 0, 2 and 3"):
+        random_maps(0, inputs=2, outputs=3, generator=generator())
