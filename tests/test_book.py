@@ -489,6 +489,13 @@ def test_a_page_with_cells_is_saved_unchanged(name):
     assert not changes, f"saving {name} in JupyterLab would change it; {hint}:\n{changes}"
 
 
+def test_no_title_behind_backticks_holds_one():
+    """It would not be a title: the directive would be text, and its end would open a block."""
+    for page in sorted((ROOT / "book").rglob("*.md")):
+        found = re.findall(r"^```+\{.*\}.*`.*$", page.read_text(encoding="utf-8"), re.MULTILINE)
+        assert not found, f"{page.name}: expected a title without a backtick, got {found}"
+
+
 def test_no_two_places_of_the_book_have_the_same_label():
     """The builder would warn of it only, and then fail far away, at the end of another exercise."""
     places = {}
