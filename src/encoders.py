@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from .attention import LearnedPositions, affine, padding_mask
-from .gpt import ACTIVATIONS, GPTConfig, initialise
+from .gpt import GPTConfig, blocks_of, initialise
 from .likelihood import check_batch
 from .transformer import Encoder, EncoderDecoder
 
@@ -49,18 +49,7 @@ class EncoderLM(nn.Module):
         self.segments = None
         if segments:
             self.segments = nn.Parameter(torch.empty(segments, config.channels))
-        self.encoder = Encoder(
-            config.layers,
-            config.channels,
-            config.heads,
-            hidden=config.hidden,
-            norm=config.norm,
-            activation=ACTIVATIONS[config.activation],
-            bias=config.bias,
-            eps=config.eps,
-            dropout=config.dropout,
-            generator=generator,
-        )
+        self.encoder = blocks_of(Encoder, config, generator=generator)
         self.dropout = nn.Dropout(config.dropout) if config.dropout else nn.Identity()
         initialise(self, config, generator=generator)
 

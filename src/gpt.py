@@ -30,7 +30,7 @@ from torch.nn import functional
 
 from .attention import KeyValueCache, LearnedPositions, affine, linear
 from .likelihood import check_batch
-from .transformer import Block, Decoder
+from .transformer import Block, Decoder, Encoder
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": functional.gelu,
@@ -167,6 +167,30 @@ class GPTConfig:
         return self.layers * layer + 2 * self.vocabulary_size * self.channels
 
 
+def blocks_of(
+    kind: type[Encoder | Decoder], config: GPTConfig, *, generator: torch.Generator
+) -> Encoder | Decoder:
+    """The blocks that a configuration describes, (B, T, C) to (B, T, C).
+
+    Args:
+        kind: `Encoder` or `Decoder`: whether all are seen or only those before.
+        config: what they are.
+        generator: draws the initial weights; on the CPU.
+    """
+    return kind(
+        config.layers,
+        config.channels,
+        config.heads,
+        hidden=config.hidden,
+        norm=config.norm,
+        activation=ACTIVATIONS[config.activation],
+        bias=config.bias,
+        eps=config.eps,
+        dropout=config.dropout,
+        generator=generator,
+    )
+
+
 @torch.no_grad()
 def initialise(model: nn.Module, config: GPTConfig, *, generator: torch.Generator) -> None:
     """All matrices N(0, std), those that write into the residual stream smaller; biases 0, gains 1.
@@ -206,18 +230,7 @@ class GPT(nn.Module):
         self.positions = LearnedPositions(
             config.context_length, config.channels, generator=generator
         )
-        self.decoder = Decoder(
-            config.layers,
-            config.channels,
-            config.heads,
-            hidden=config.hidden,
-            norm=config.norm,
-            activation=ACTIVATIONS[config.activation],
-            bias=config.bias,
-            eps=config.eps,
-            dropout=config.dropout,
-            generator=generator,
-        )
+        self.decoder = blocks_of(Decoder, config, generator=generator)
         self.unembedding = None
         if not config.tied:
             self.unembedding = linear(

@@ -30,7 +30,30 @@ from torch import Tensor
 from torch.nn import functional
 
 
-class MarkovSource:
+class _Words:
+    """What all sources share: words are tokens, and `_ids` knows the place of each."""
+
+    vocabulary: tuple[str, ...]
+    _ids: dict[str, int]
+
+    def encode(self, text: str | Sequence[str]) -> Tensor:
+        """The ids, (T,), of a text: a list of words, or a string with spaces between them.
+
+        Raises:
+            ValueError: a word is not in the vocabulary.
+        """
+        words = text.split() if isinstance(text, str) else text
+        unknown = [word for word in words if word not in self._ids]
+        if unknown:
+            raise ValueError(f"expected words among {list(self.vocabulary)}, got {unknown}")
+        return torch.tensor([self._ids[word] for word in words], dtype=torch.long)
+
+    def decode(self, ids: Tensor | Sequence[int]) -> str:
+        """The words of some token ids, with spaces between them."""
+        return " ".join(self.vocabulary[int(token)] for token in ids)
+
+
+class MarkovSource(_Words):
     """A language whose next token depends on the `order` tokens before it, and on nothing else.
 
     >>> coin = MarkovSource(["heads", "tails"], [0.75, 0.25])
@@ -77,22 +100,6 @@ class MarkovSource:
         if unknown:
             raise ValueError(f"expected a row for every word, found none for {sorted(unknown)}")
         return cls(list(table), rows, end=end)
-
-    def encode(self, text: str | Sequence[str]) -> Tensor:
-        """The ids, (T,), of a text: a list of words, or a string with spaces between them.
-
-        Raises:
-            ValueError: a word is not in the vocabulary.
-        """
-        words = text.split() if isinstance(text, str) else text
-        unknown = [word for word in words if word not in self._ids]
-        if unknown:
-            raise ValueError(f"expected words among {list(self.vocabulary)}, got {unknown}")
-        return torch.tensor([self._ids[word] for word in words], dtype=torch.long)
-
-    def decode(self, ids: Tensor | Sequence[int]) -> str:
-        """The words of some token ids, with spaces between them."""
-        return " ".join(self.vocabulary[int(token)] for token in ids)
 
     def sample(self, length: int, *, generator: torch.Generator) -> Tensor:
         """A stream of `length` tokens, (length,); with an end token, one text after another."""
@@ -305,7 +312,7 @@ def small_english() -> MarkovSource:
     return MarkovSource.from_table(_SMALL_ENGLISH, end="<end>")
 
 
-class RandomMaps:
+class RandomMaps(_Words):
     """A language of examples: each text has a map, which its pairs show and do not name.
 
         x y x' y' ... x'' y'' <end>                  N pairs, 2 N + 1 tokens
@@ -368,22 +375,6 @@ class RandomMaps:
         self.weights = weights.double() / weights.double().sum()  # (M,)
 
     # -- text and ids
-
-    def encode(self, text: str | Sequence[str]) -> Tensor:
-        """The ids, (T,), of a text: a list of words, or a string with spaces between them.
-
-        Raises:
-            ValueError: a word is not in the vocabulary.
-        """
-        words = text.split() if isinstance(text, str) else text
-        unknown = [word for word in words if word not in self._ids]
-        if unknown:
-            raise ValueError(f"expected words among {list(self.vocabulary)}, got {unknown}")
-        return torch.tensor([self._ids[word] for word in words], dtype=torch.long)
-
-    def decode(self, ids: Tensor | Sequence[int]) -> str:
-        """The words of some token ids, with spaces between them."""
-        return " ".join(self.vocabulary[int(token)] for token in ids)
 
     def write(self, inputs: Tensor, outputs: Tensor) -> Tensor:
         """The ids, (B, 1 + 2 n), of an end token and then n pairs, from their numbers, (B, n) each.
