@@ -6,6 +6,7 @@ nbval knows only ``.ipynb`` files and is satisfied when it finds none.  Here
 * a failure reads ``book/part/chapter.md:<line>: <error>``, the line being that of the failing
   statement, and the cells after it are skipped, since they would fail for the same reason;
 * a cell tagged ``raises-exception`` must raise: an intended failure that has gone is a defect;
+* a cell that glues a NumPy number fails: the builder cannot format it, and shows nothing instead;
 * a run with ``--nbval`` that has no cell to run fails.
 
 A chapter keeps no outputs, so nbval has none to compare: a chapter tests what it asserts.
@@ -21,6 +22,7 @@ from nbval.plugin import IPyNbCell, IPyNbFile
 
 ANSI_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 CELL_FRAME = re.compile(r"Cell In\[\d+\], line (\d+)")
+GLUED = "application/papermill.record/text/plain"  # what `glue` keeps for the text
 CHAINED = re.compile(r"(?:During handling of|The above exception was)[^\n]*exception[^\n]*\n")
 
 
@@ -106,6 +108,9 @@ class Cell(IPyNbCell):
                     "the cell is tagged raises-exception, but it raised nothing: "
                     "drop the tag, or restore the failure that the text speaks of"
                 )
+            for shown in self.glued:
+                if shown.startswith("np."):
+                    self.raise_cell_error(f"expected a plain number to glue, got {shown}: float(…)")
         except Exception:
             self.parent.failed_line = self.failing_line()
             raise
@@ -116,6 +121,12 @@ class Cell(IPyNbCell):
     def error(self):
         """The error that the kernel sent back, if any."""
         return next((o for o in self.test_outputs or () if o.output_type == "error"), None)
+
+    @property
+    def glued(self):
+        """What this cell glued, as it would be shown."""
+        data = (output.get("data", {}) for output in self.test_outputs or ())
+        return [kept[GLUED] for kept in data if GLUED in kept]
 
     def failing_line(self):
         """The statement of this cell that failed: its frame opens the last traceback."""

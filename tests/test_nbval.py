@@ -114,6 +114,21 @@ assert False, "not skipped"
 ```
 """
 
+GLUING = """\
+# Numbers for the text
+
+```{code-cell} python3
+import numpy as np
+from myst_nb import glue
+
+glue("plain", 0.5, display=False)
+```
+
+```{code-cell} python3
+glue("numpy", np.float64(0.5), display=False)
+```
+"""
+
 UNHEADED = "# No header\n\n```{code-cell}\nassert 1 + 1 == 2\n```\n"
 PLAIN = "# A page\n\n````markdown\n```{code-cell}\nassert False\n```\n````\n"
 
@@ -145,6 +160,7 @@ def run(tmp_path_factory):
         "raises": HEADER + RAISES,
         "stale": HEADER + STALE,
         "skipping": HEADER + SKIPPING,
+        "gluing": HEADER + GLUING,
         "unheaded": UNHEADED,
         "plain": PLAIN,
     }
@@ -174,7 +190,7 @@ def line_of(text, statement):
 
 def test_the_run_fails_and_counts_each_cell(run):
     assert run.returncode == pytest.ExitCode.TESTS_FAILED, run.stdout + run.stderr
-    assert "4 failed, 7 passed, 2 skipped" in run.stdout
+    assert "5 failed, 8 passed, 2 skipped" in run.stdout
 
 
 def test_a_chapter_that_prints_and_asserts_passes(run):
@@ -212,6 +228,11 @@ def test_an_intended_failure_that_no_longer_fails_is_a_failure(run):
     assert run.outcomes["stale"] == ["failure", "skipped"]
     line = line_of(HEADER + STALE, "1 / 1")
     assert f"book/part/stale.md:{line}: the cell is tagged raises-exception, but" in run.stdout
+
+
+def test_a_number_that_the_builder_cannot_format_is_a_failure(run):
+    assert run.outcomes["gluing"] == ["passed", "failure"]
+    assert "expected a plain number to glue, got np.float64(0.5)" in run.stdout
 
 
 def test_no_cell_can_opt_out(run):
