@@ -1,16 +1,17 @@
 """Decoder, encoder, encoder-decoder: what does each learn from the same text at equal compute?
 
-Four models are trained with three seeds each, on a micro-world with half of the words of the one of
-results/gpt1, so that a minute of one core is enough to learn it:
+Five models are trained with three seeds each, on a micro-world with half of the words of the one of
+results/gpt1, so that two minutes of one core are enough for a GPT to learn it:
 
     decoder            next token, left to right
     reversed           the same on the text backwards
     encoder            masked tokens, 15 %, 80/10/10
     encoder-decoder    spans, 15 %, mean length 3
+    encoder, longer    the encoder in more steps: asked for as many words as the decoder
 
-All have two layers of 48 channels (the encoder-decoder two and two) and see as many multiplications
-as the decoder in STEPS steps. Of two learning rates each takes that of the better validation loss
-after a short run. Then
+All have the sizes of the models of results/gpt1 (the encoder-decoder two and two layers). All but
+the last see as many multiplications as the decoder in STEPS steps. Of two learning rates each takes
+that of the better validation loss after a short run. Then
 
     hidden       the loss of each word of held-out documents given its left context, its right, and
                  both, beside the exact posterior of the language (left, both)
@@ -20,7 +21,7 @@ after a short run. Then
     tasks        the same tasks, fine-tuned from few labels
 
     python benchmarks/both_sides.py CACHE [--part PART …] [--quick]
-                          five minutes of one core; goes on with what is in CACHE
+                          an hour and a quarter of one core; goes on with what is in CACHE
 
 Writes results/both_sides.json and .md once all parts are there.
 """
@@ -51,12 +52,22 @@ from src.tokenization import END, WordTokenizer
 from src.training import Batches, TrainConfig, train
 
 COMMAND = "python benchmarks/both_sides.py CACHE"
-KINDS = ("decoder", "reversed", "encoder", "encoder-decoder")
-SEEDS, RATES = (0, 1, 2), (6e-3, 1.2e-2)
-STEPS, PILOT = 600, 100
-TEXTS = 20_000  # documents to train on
-CONTEXT, BATCH, CHANNELS = 48, 32, 48
+LONGER = ", longer"
+KINDS = ("decoder", "reversed", "encoder", "encoder-decoder", "encoder" + LONGER)
+SEEDS, RATES = (0, 1, 2), (3e-3, 6e-3)
+STEPS, PILOT = 5_000, 1_000
+HIDDEN = 0.15  # the share of the tokens that an encoder is asked for
+TEXTS = 200_000  # documents to train on
+CONTEXT, BATCH = 48, 32
+SIDES = {  # what a kind of model is given of a text
+    "left": "decoder",
+    "right": "reversed",
+    "both": "encoder",
+    "both" + LONGER: "encoder" + LONGER,
+}
 DOCUMENTS, PAIRS = 120, 400  # for hidden words, for orders
+SURE = 0.01  # nats; a word with less is decided
+STORY = 20  # words that the story shown word by word has at least
 WORLD = {
     "people": 4,
     "places": 4,
@@ -72,16 +83,16 @@ WORLD = {
     "claims": 0.1,
     "longest": 40,
 }
-TUNED = ("decoder", "encoder", "encoder-decoder")
+TUNED = ("decoder", "encoder", "encoder-decoder", "encoder" + LONGER)
 TASKS = {  # name: labels, steps, batch size
-    "sentiment": (16, 80, 32),
-    "entailment": (256, 100, 32),
-    "same polarity": (64, 80, 32),
-    "answers": (256, 120, 16),
+    "sentiment": (16, 200, 32),
+    "entailment": (1_024, 600, 32),
+    "same polarity": (64, 200, 32),
+    "answers": (256, 300, 16),
 }
 BUILDERS = {"same polarity": tasks.same_polarity}
 TUNING_RATES = (1e-3, 3e-3)
-TRAIN, VALIDATION, TEST = 300, 200, 400
+TRAIN, VALIDATION, TEST = 1_100, 200, 400
 SPANS = span_counts(CONTEXT)[1]
 
 
@@ -94,10 +105,9 @@ def world():
 
 
 def config():
-    """Of all models: a GPT's, nearly with the sizes of results/gpt1/recipe.toml."""
+    """Of all models: a GPT's, with the sizes of results/gpt1/recipe.toml."""
     sizes = read_toml(RESULTS / "gpt1" / "recipe.toml")["model"]
-    sizes |= {"context_length": CONTEXT, "channels": CHANNELS}
-    return GPTConfig(tokenizer().vocab_size, **sizes)
+    return GPTConfig(tokenizer().vocab_size, **sizes | {"context_length": CONTEXT})
 
 
 def training(steps, rate):
@@ -142,6 +152,11 @@ def text(seed, count=TEXTS):
     return stream[: -len(stream) // 50], stream[-len(stream) // 50 :]
 
 
+def objective(kind):
+    """What a model is trained for, however long: one of the first four kinds."""
+    return kind.removesuffix(LONGER)
+
+
 def batches(kind, stream, seed):
     if kind == "reversed":
         stream = stream.flip(0)
@@ -154,7 +169,9 @@ def batches(kind, stream, seed):
     )
     size = tokenizer().vocab_size
     ways = {
-        "encoder": partial(masked_batch, mask=mask(), vocabulary_size=size, special=(end(),)),
+        "encoder": partial(
+            masked_batch, rate=HIDDEN, mask=mask(), vocabulary_size=size, special=(end(),)
+        ),
         "encoder-decoder": partial(span_batch, sentinels=sentinels(), start=end()),
     }
     return Hidden(plain, ways[kind], seed=seed) if kind in ways else plain
@@ -183,18 +200,20 @@ def flops(kind):
 
 
 def steps_of(kind, steps):
-    return round(steps * flops("decoder") / flops(kind))
+    """As many steps as cost what the decoder's do; if longer, as many as ask for as many words."""
+    words = HIDDEN if kind.endswith(LONGER) else 1
+    return round(steps * flops("decoder") / flops(objective(kind)) / words)
 
 
 def pretrained(kind, seed, rate, steps):
-    """A trained model, its validation loss and its seconds."""
+    """A trained model, its validation loss, and its seconds."""
     stream, validation = text(seed)
-    model = new(kind, seed)
-    held_out = batches(kind, validation, 50 + seed)
+    model = new(objective(kind), seed)
+    held_out = batches(objective(kind), validation, 50 + seed)
     begun = time.process_time()
     history = train(
         model,
-        batches(kind, stream, seed),
+        batches(objective(kind), stream, seed),
         training(steps, rate),
         validation=[held_out[i] for i in range(10)],
         progress=False,
@@ -411,14 +430,11 @@ class Cells:
 
     def rate(self, kind):
         """The learning rate of the better short run; the reversed text has the decoder's."""
-        kind = "decoder" if kind == "reversed" else kind
-        steps = 5 if self.quick else PILOT
+        kind = "decoder" if kind == "reversed" else objective(kind)
+        steps = steps_of(kind, 5 if self.quick else PILOT)
 
         def loss(rate):
-            return self(
-                f"pilot {kind} {rate}",
-                lambda: pretrained(kind, 9, rate, steps_of(kind, steps))[1],
-            )
+            return self(f"pilot {kind} {rate}", lambda: pretrained(kind, 9, rate, steps)[1])
 
         return min(RATES, key=loss)
 
@@ -432,7 +448,7 @@ class Cells:
             return {"loss": loss, "seconds": seconds, "steps": steps}
 
         about = self(f"pretrained {kind} {seed}", work)
-        model = new(kind, seed)
+        model = new(objective(kind), seed)
         model.load_state_dict(torch.load(path, weights_only=True))
         return model.eval(), about
 
@@ -443,7 +459,7 @@ class Cells:
         ]
 
     def look(self, look, kind, seed):
-        return look(kind, self.model(kind, seed)[0])
+        return look(objective(kind), self.model(kind, seed)[0])
 
     def tuning_rate(self, kind, name):
         """The fine-tuning rate of the better validation accuracy with the first seed."""
@@ -463,11 +479,15 @@ def run_part(cells, part):
         return {seed: cells.model(part, seed)[1] for seed in SEEDS}
     if part == "hidden":
         found = {"exact": cells("exact", exact_losses)}
-        for kind in KINDS[:3]:
+        for kind in SIDES.values():
             found[kind] = cells.looks("hidden", hidden_losses, kind)
         return found
     if part == "orders":
-        return cells.looks("orders", lambda _, model: order_gaps(model), "encoder")
+        return {
+            kind: cells.looks("orders", lambda _, model: order_gaps(model), kind)
+            for kind in KINDS
+            if objective(kind) == "encoder"
+        }
     if part == "closed book":
         return {kind: cells.looks("closed", closed_book, kind) for kind in TUNED}
     if part == "cloze":
@@ -504,23 +524,50 @@ def shown(values, digits=1, scale=100):
     return f"{mean:.{digits}f} ± {half:.{digits}f}"
 
 
-def by_kind(losses):
-    """{kind of document: mean loss of a hidden word}, and of all."""
+def decided(left, both):
+    """By what a word is decided whose exact losses are these."""
+    if left < SURE:
+        return "left decides"
+    return "right decides" if both < SURE else "open"
+
+
+def by_group(values, exact):
+    """{group: what it has}, of all words, of each kind of document, and by what decides them."""
     found = {"all": []}
-    for (_, kind), of_document in zip(held_out(), losses, strict=True):
-        found["all"] += of_document
-        found.setdefault(kind, []).extend(of_document)
-    return {kind: statistics.fmean(values) for kind, values in found.items()}
+    for (_, kind), given, of_document in zip(held_out(), exact, values, strict=True):
+        for left, both, value in zip(given["left"], given["both"], of_document, strict=True):
+            for group in ("all", kind, decided(left, both)):
+                found.setdefault(group, []).append(value)
+    return found
+
+
+def sample(hidden):
+    """A story word by word: of the longer ones, that whose words the others decide best."""
+    stories = [
+        number
+        for number, (ids, kind) in enumerate(held_out())
+        if kind == "story" and len(ids) > STORY
+    ]
+    number = min(stories, key=lambda n: statistics.fmean(hidden["exact"][n]["both"]))
+    ids = held_out()[number][0]
+    return {
+        "words": [world().vocabulary[i] for i in ids[:-1]],
+        "exact": hidden["exact"][number],
+        "models": {
+            side: [losses[number] for losses in hidden[kind]] for side, kind in SIDES.items()
+        },
+    }
 
 
 def collected(cells):
     found = {part: run_part(cells, part) for part in PARTS}
     hidden, orders = found["hidden"], found["orders"]
-    names = {"left": "decoder", "right": "reversed", "both": "encoder"}
-    exact = {side: by_kind([d[side] for d in hidden["exact"]]) for side in ("left", "both")}
-    counts = {}
-    for ids, kind in held_out():
-        counts[kind] = counts.get(kind, 0) + len(ids) - 1
+
+    def means(values):
+        groups = by_group(values, hidden["exact"])
+        return {group: statistics.fmean(losses) for group, losses in groups.items()}
+
+    exact = {side: [each[side] for each in hidden["exact"]] for side in ("left", "both")}
     return {
         "about": machine(),
         "command": COMMAND,
@@ -537,25 +584,35 @@ def collected(cells):
         "models": {
             kind: {
                 "rate": cells.rate(kind),
-                "flops": flops(kind),
-                "parameters": sum(p.numel() for p in new(kind, 0).parameters()),
+                "flops": flops(objective(kind)),
+                "parameters": sum(p.numel() for p in new(objective(kind), 0).parameters()),
                 "runs": [found[kind][seed] for seed in SEEDS],
             }
             for kind in KINDS
         },
         "hidden": {
             "documents": DOCUMENTS,
-            "words": counts,
-            "exact": exact,
-            "models": {
-                side: [by_kind(losses) for losses in hidden[kind]] for side, kind in names.items()
+            "sure": SURE,
+            "words": {
+                group: len(losses)
+                for group, losses in by_group(exact["left"], hidden["exact"]).items()
             },
+            "exact": {side: means(values) for side, values in exact.items()},
+            "models": {
+                side: [means(losses) for losses in hidden[kind]] for side, kind in SIDES.items()
+            },
+            "sample": sample(hidden),
         },
         "orders": {
             "pairs": PAIRS,
-            "mean": [statistics.fmean(map(abs, each["gaps"])) for each in orders],
-            "largest": [max(map(abs, each["gaps"])) for each in orders],
-            "loss": [each["loss"] for each in orders],
+            "models": {
+                kind: {
+                    "mean": [statistics.fmean(map(abs, each["gaps"])) for each in runs],
+                    "largest": [max(map(abs, each["gaps"])) for each in runs],
+                    "loss": [each["loss"] for each in runs],
+                }
+                for kind, runs in orders.items()
+            },
         },
         "closed_book": found["closed book"],
         "cloze": found["cloze"],
@@ -607,10 +664,13 @@ def lines_of(result):
             cells = [f"{hidden['exact'][side][kind]:.3f}" for kind in kinds]
             lines.append(f"| {side}, exact | {' | '.join(cells)} |")
     orders = result["orders"]
+    lines += ["", f"Two hidden neighbours in two orders, {orders['pairs']} pairs:", ""]
+    for kind, about in orders["models"].items():
+        lines.append(
+            f"- {kind}: a mean difference of {shown(about['mean'], 3, 1)} nats, a loss of "
+            f"{shown(about['loss'], 3, 1)}."
+        )
     lines += [
-        "",
-        f"Two hidden neighbours in two orders, {orders['pairs']} pairs: a mean difference of "
-        f"{shown(orders['mean'], 3, 1)} nats, a loss of {shown(orders['loss'], 3, 1)}.",
         "",
         f"| accuracy, % | chance | ceiling | {' | '.join(TUNED)} |",
         f"|:---|---:|---:|{'---:|' * len(TUNED)}",
