@@ -158,6 +158,7 @@ def objective(kind):
 
 
 def batches(kind, stream, seed):
+    kind = objective(kind)
     if kind == "reversed":
         stream = stream.flip(0)
     plain = Batches(
@@ -178,6 +179,7 @@ def batches(kind, stream, seed):
 
 
 def new(kind, seed):
+    kind = objective(kind)
     generator = torch.Generator().manual_seed(1_000 + seed)
     if kind == "encoder":
         return EncoderLM(config(), generator=generator)
@@ -202,18 +204,18 @@ def flops(kind):
 def steps_of(kind, steps):
     """As many steps as cost what the decoder's do; if longer, as many as ask for as many words."""
     words = HIDDEN if kind.endswith(LONGER) else 1
-    return round(steps * flops("decoder") / flops(objective(kind)) / words)
+    return round(steps * flops("decoder") / flops(kind) / words)
 
 
 def pretrained(kind, seed, rate, steps):
     """A trained model, its validation loss, and its seconds."""
     stream, validation = text(seed)
-    model = new(objective(kind), seed)
-    held_out = batches(objective(kind), validation, 50 + seed)
+    model = new(kind, seed)
+    held_out = batches(kind, validation, 50 + seed)
     begun = time.process_time()
     history = train(
         model,
-        batches(objective(kind), stream, seed),
+        batches(kind, stream, seed),
         training(steps, rate),
         validation=[held_out[i] for i in range(10)],
         progress=False,
@@ -448,7 +450,7 @@ class Cells:
             return {"loss": loss, "seconds": seconds, "steps": steps}
 
         about = self(f"pretrained {kind} {seed}", work)
-        model = new(objective(kind), seed)
+        model = new(kind, seed)
         model.load_state_dict(torch.load(path, weights_only=True))
         return model.eval(), about
 
@@ -584,8 +586,8 @@ def collected(cells):
         "models": {
             kind: {
                 "rate": cells.rate(kind),
-                "flops": flops(objective(kind)),
-                "parameters": sum(p.numel() for p in new(objective(kind), 0).parameters()),
+                "flops": flops(kind),
+                "parameters": sum(p.numel() for p in new(kind, 0).parameters()),
                 "runs": [found[kind][seed] for seed in SEEDS],
             }
             for kind in KINDS
