@@ -341,6 +341,13 @@ def test_shapes_that_disagree_are_refused():
             function()
 
 
+def test_what_an_answer_is_worth_is_a_number_and_has_no_gradient():
+    log_probs = table(1).requires_grad_()
+    values = penalised(REWARDS, log_probs, table(2), beta=0.6)
+    assert not values.requires_grad
+    assert torch.allclose(values, REWARDS - 0.6 * (log_probs.detach() - table(2)))
+
+
 @pytest.mark.parametrize("wrong", [-0.1, 1.1, math.nan])
 def test_a_preference_that_is_no_probability_is_refused(wrong):
     with pytest.raises(ValueError, match="from 0"):
