@@ -8,8 +8,9 @@ from oracles import greatest_difference
 from torch.utils.flop_counter import FlopCounterMode
 
 from src.attention import recorded_weights
-from src.gpt import GPT, GPTConfig
+from src.gpt import GPT, GPTConfig, blocks_of
 from src.likelihood import negative_log_likelihood
+from src.transformer import Decoder, Encoder
 
 B, T, V, C, HEADS, LAYERS, LIMIT = 2, 5, 17, 22, 11, 3, 7
 SIZES = {"context_length": LIMIT, "layers": LAYERS, "heads": HEADS, "channels": C}
@@ -198,3 +199,34 @@ def test_texts_that_do_not_fit_are_refused(generator, ids):
         model(ids[:, :3], cache=cache)
     with pytest.raises(ValueError, match="from 0 to 16"):
         model(ids + V)
+
+
+@pytest.mark.parametrize("kind", [Encoder, Decoder])
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"layers": 2},
+        {"heads": 4},
+        {"hidden": 5},
+        {"norm": "post"},
+        {"activation": "relu"},
+        {"bias": False},
+        {"eps": 0.5},
+        {"dropout": 0.5},
+    ],
+    ids=lambda changed: next(iter(changed)),
+)
+def test_the_blocks_are_those_of_the_configuration(kind, changed):
+    x = torch.randn(1, 5, 8, generator=torch.Generator().manual_seed(0))
+
+    def states(**options):
+        sizes = {"layers": 1, "heads": 2} | options
+        config = GPTConfig(7, context_length=5, channels=8, **sizes)
+        blocks = blocks_of(kind, config, generator=torch.Generator().manual_seed(1))
+        for bias in (each for name, each in blocks.named_parameters() if name.endswith("bias")):
+            torch.nn.init.ones_(bias)  # they begin at 0, as if there were none
+        torch.manual_seed(2)  # of the dropout
+        return blocks(x)
+
+    assert torch.equal(states(), states())
+    assert not torch.allclose(states(), states(**changed), atol=1e-4)
