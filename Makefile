@@ -30,7 +30,7 @@ RECORDED := benchmarks/compute.py benchmarks/gpt1.py benchmarks/gpt1_analysis.py
 SHARED   := benchmarks/plain.py benchmarks/released.py benchmarks/rounds.py
 
 .DEFAULT_GOAL := help
-.PHONY: help book test lab check-site reproduce bench record clean
+.PHONY: help book test lab check-site reproduce teeth bench record clean
 
 help:  ## list the targets
 	@echo "The Next Token: make what?"
@@ -91,6 +91,10 @@ check-site: book  ## open every page in Chromium, and every chapter in JupyterLa
 reproduce: $(READY)  ## run every chapter twice and compare all outputs
 	@echo "== Every chapter twice, in fresh kernels"
 	@$(BIN)/python tests/reproduce.py
+
+teeth: $(READY)  ## see each assertion of the book fail, and record it in results/teeth.md (90 minutes)
+	@echo "== Teeth: changes upstream of every assertion; what is done is kept in _build/teeth"
+	@$(BIN)/python tests/teeth --workers $(WORKERS)
 
 bench: $(READY)  ## time src beside named peers, as ratios, and record them in results/
 	@echo "== Benchmarks (kenlm is built from source, once: needs a C++ compiler)"

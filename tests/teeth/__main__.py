@@ -1,0 +1,133 @@
+"""Does each assertion of the book bite?  ``python tests/teeth [chapter …]``, or ``make teeth``.
+
+An assertion counts if it has been seen to fail because of what it guards.  Each chapter is run
+once; then small changes are made upstream of each assertion, in its cell, in cells before it, in
+functions of `src` that these call, until the assertion fails.  A change of a name that the
+assertion itself reads does not count.  Told for each assertion: *killed* by which change, or *never
+seen to fail*; *fragile* if another seed alone makes it fail; *of a record* if all that it reads is
+a committed file.
+
+Results are kept under `_build/teeth`, by chapter, under a key of its text, the code that it imports
+and the data that it reads: a run that was stopped goes on.  `results/teeth.md` is the table.
+"""
+
+import argparse
+import json
+import sys
+import tomllib
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing import get_context
+from pathlib import Path
+
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE.parent), str(HERE.parents[1]), str(HERE.parents[1] / "_ext")]
+
+from chapters import ROOT, chapters  # noqa: E402
+from dependencies import key  # noqa: E402
+from reproduce import choose  # noqa: E402
+
+from teeth.search import BUDGET, examine  # noqa: E402
+
+COLUMNS = (
+    *("chapter", "assertions", "killed", "never seen to fail"),
+    *("of a record", "of these killed", "fragile", "seconds"),
+)
+KEPT = ROOT / "_build" / "teeth"
+
+# ---- the table --------------------------------------------------------------------------------
+
+
+def report(results, reasons):
+    """The text of `results/teeth.md`."""
+    lines = [
+        "# Teeth: has each assertion been seen to fail?",
+        "",
+        "`make teeth`: small changes upstream of each assertion (noise or permuted rows for a",
+        "result, a term dropped, a comparison turned, a constant moved, arguments swapped), in the",
+        "chapter's cells and in the functions of `src` that they call. *Killed*: some change made",
+        "it fail. *Of a record*: it reads a committed file only, and is counted apart. *Fragile*:",
+        "another seed alone makes it fail. The time is the processor's.",
+        "",
+        f"| {' | '.join(COLUMNS)} |",
+        f"|:---|{'---:|' * (len(COLUMNS) - 1)}",
+    ]
+    totals = [0] * 7
+    for name, result in results.items():
+        counts = [*counted(result["assertions"]), result["seconds"]]
+        totals = [a + b for a, b in zip(totals, counts, strict=True)]
+        lines.append(f"| {name} | " + " | ".join(f"{each:.0f}" for each in counts) + " |")
+    lines.append("| **all** | " + " | ".join(f"{each:.0f}" for each in totals) + " |")
+    live = totals[1] + totals[2]
+    lines += ["", f"Killed: {totals[1]:.0f} of {live:.0f} ({totals[1] / max(live, 1):.1%})."]
+    for title, wanted in (("Never seen to fail", survives), ("Fragile", lambda r: r["fragile"])):
+        lines += ["", f"## {title}", ""]
+        for name, result in results.items():
+            for row in filter(wanted, result["assertions"]):
+                why = reasons.get((name, row["text"]), "")
+                lines.append(f"- {name}: `{row['text'][:150]}`{': ' + why if why else ''}")
+    return "\n".join(lines) + "\n"
+
+
+def survives(row):
+    return not row["record"] and not row["killed"]
+
+
+def counted(rows):
+    live = [row for row in rows if not row["record"]]
+    of_record = [row for row in rows if row["record"]]
+    killed = sum(bool(row["killed"]) for row in live)
+    return (
+        len(rows),
+        killed,
+        len(live) - killed,
+        len(of_record),
+        sum(bool(row["killed"]) for row in of_record),
+        sum(bool(row["fragile"]) for row in rows),
+    )
+
+
+def reasons_given():
+    """{(chapter, text): why an assertion that no change kills is right as it is}."""
+    text = (HERE / "explained.toml").read_text(encoding="utf-8")
+    return {(e["chapter"], e["text"]): e["why"] for e in tomllib.loads(text).get("kept", [])}
+
+
+def cached(path):
+    name = path.relative_to(ROOT / "book").with_suffix("").as_posix()
+    return name, KEPT / f"{name.replace('/', '.')}-{key(path, ROOT)}.json"
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(description="See each assertion of the book fail.")
+    parser.add_argument("chapters", nargs="*", help="path or name; all chapters if none is given")
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--budget", type=float, default=BUDGET, help="seconds of changes a chapter")
+    options = parser.parse_args(arguments)
+    KEPT.mkdir(parents=True, exist_ok=True)
+    chosen = choose(options.chapters, ROOT)
+    waiting = [path for path in chosen if not cached(path)[1].exists()]
+    with ProcessPoolExecutor(
+        options.workers, mp_context=get_context("spawn"), max_tasks_per_child=1
+    ) as pool:
+        pending = {pool.submit(examine, path, ROOT, options.budget): path for path in waiting}
+        for future in as_completed(pending):
+            name, file = cached(pending[future])
+            result = future.result()
+            file.write_text(json.dumps(result, indent=1), encoding="utf-8")
+            total, killed, never, *_ = counted(result["assertions"])
+            print(f"{name}: {killed} of {total} killed, {never} never", result["error"] or "")
+            print(f"   {result['seconds']:.0f} s", flush=True)
+    results = {}
+    for path in chosen:
+        name, file = cached(path)
+        results[name] = json.loads(file.read_text(encoding="utf-8"))
+    text = report(results, reasons_given())
+    if len(chosen) == len(chapters(ROOT)):
+        (ROOT / "results" / "teeth.md").write_text(text, encoding="utf-8")
+    else:
+        print(text)
+    return 1 if any(result["error"] for result in results.values()) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,177 @@
+"""Small changes of Python code, as syntax trees: what an assertion should notice.
+
+A change is a `Mutation(kind, node, place)`: which operator, on which node of the tree (its number
+in `ast.walk`), and on which part of it.  `mutations(tree)` lists those that a tree allows,
+`mutated` makes one.  Nothing inside an assertion is ever changed: changes lie upstream of it.
+"""
+
+import ast
+import copy
+from dataclasses import dataclass
+
+NOISE, ROWS, ASSERTED = "__noise__", "__rows__", "__asserted__"
+TURNED = {
+    ast.Lt: ast.GtE,
+    ast.GtE: ast.Lt,
+    ast.Gt: ast.LtE,
+    ast.LtE: ast.Gt,
+    ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
+    ast.In: ast.NotIn,
+    ast.NotIn: ast.In,
+    ast.Is: ast.IsNot,
+    ast.IsNot: ast.Is,
+}
+OPPOSITE = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult}
+BINDING = (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Expr, ast.For, ast.With, ast.Return)
+SEEDING = ("seed", "generator", "Random", "rng")
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """A change `kind` of the node numbered `node`, at its part `place`; `binds`: names it sets."""
+
+    kind: str
+    node: int
+    place: int
+    line: int
+    text: str
+    binds: frozenset = frozenset()
+
+
+def mutations(tree):
+    """Every mutation of the tree, the coarse ones first: noise, rows, then single terms."""
+    found, silent, owner = [], set(), {}
+    for node in ast.walk(tree):
+        if is_assertion(node) or seeds_something(node):
+            silent |= {id(inner) for inner in ast.walk(node)}
+        for child in ast.iter_child_nodes(node):
+            owner[id(child)] = node if isinstance(node, BINDING) else owner.get(id(node))
+    for number, node in enumerate(ast.walk(tree)):
+        if id(node) in silent:
+            continue
+        binds = names_bound(node if isinstance(node, BINDING) else owner.get(id(node)))
+        for kind, place, text in changes(node):
+            found.append(Mutation(kind, number, place, getattr(node, "lineno", 0), text, binds))
+    order = ("noise", "rows", "turned", "dropped", "opposite", "rival", "constant", "left out")
+    return sorted(found, key=lambda each: order.index(each.kind))
+
+
+def is_assertion(node):
+    called = isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+    return isinstance(node, ast.Assert) or (called and node.func.id == ASSERTED)
+
+
+def seeds_something(node):
+    """Another seed is no defect: it is tried by itself, on the whole chapter."""
+    if isinstance(node, ast.keyword):
+        return "seed" in (node.arg or "")
+    if isinstance(node, ast.Call):
+        name = ast.unparse(node.func)
+        return name.split(".")[-1].endswith(SEEDING)
+    return False
+
+
+def names_bound(statement):
+    """The names that one simple statement sets or changes in place."""
+    match statement:
+        case ast.Assign(targets=targets):
+            parts = targets
+        case ast.AugAssign(target=target) | ast.AnnAssign(target=target) | ast.For(target=target):
+            parts = [target]
+        case ast.With(items=items):
+            parts = [item.optional_vars for item in items if item.optional_vars]
+        case ast.Expr(value=ast.Call(func=ast.Attribute(value=changed))):
+            parts = [changed]
+        case _:
+            parts = []
+    return frozenset(
+        node.id for part in parts for node in ast.walk(part) if isinstance(node, ast.Name)
+    )
+
+
+def changes(node):
+    """(kind, place, words) of each change that one node allows."""
+    match node:
+        case (
+            ast.Assign(value=value)
+            | ast.AugAssign(value=value)
+            | ast.Return(value=value)
+            | ast.Yield(value=value)
+        ) if value is not None:
+            yield "noise", 0, f"noise for {short(value)}"
+            yield "rows", 0, f"rows permuted in {short(value)}"
+        case ast.Constant(value=int() | float()) if not isinstance(node.value, bool):
+            yield "constant", 0, f"{node.value} moved"
+        case ast.Compare(ops=ops):
+            for place, op in enumerate(ops):
+                if type(op) in TURNED:
+                    yield "turned", place, f"turned: {short(node)}"
+        case ast.BoolOp():
+            yield "turned", 0, f"and/or turned: {short(node)}"
+        case ast.UnaryOp(op=ast.Not()):
+            yield "turned", 0, f"not left out: {short(node)}"
+        case ast.BinOp(op=op) if type(op) in OPPOSITE:
+            yield "dropped", 0, f"only the left of {short(node)}"
+            yield "dropped", 1, f"only the right of {short(node)}"
+            yield "opposite", 0, f"the opposite sign in {short(node)}"
+        case ast.Call(args=args, keywords=keywords):
+            if len(args) >= 2 and not any(isinstance(each, ast.Starred) for each in args[:2]):
+                yield "rival", 0, f"arguments swapped: {short(node)}"
+            for place, each in enumerate(keywords):
+                if each.arg:
+                    yield "dropped", place, f"without {each.arg}=: {short(node)}"
+        case ast.Expr(value=ast.Call()):
+            yield "left out", 0, f"left out: {short(node)}"
+
+
+def short(node):
+    text = " ".join(ast.unparse(node).split())
+    return text if len(text) <= 60 else text[:57] + "…"
+
+
+def mutated(tree, mutation):
+    """A copy of the tree with the mutation in it."""
+    tree = copy.deepcopy(tree)
+    node = next(each for number, each in enumerate(ast.walk(tree)) if number == mutation.node)
+    replacement = changed(node, mutation)
+    if replacement is not node:
+        tree = Replaced(node, replacement).visit(tree)
+    return ast.fix_missing_locations(tree)
+
+
+class Replaced(ast.NodeTransformer):
+    def __init__(self, old, new):
+        self.old, self.new = old, ast.copy_location(new, old)
+
+    def visit(self, node):
+        return self.new if node is self.old else self.generic_visit(node)
+
+
+def changed(node, mutation):
+    """The node with one change, made in place where its class stays the same."""
+    place = mutation.place
+    match mutation.kind, node:
+        case (("noise" | "rows"), _):
+            name = NOISE if mutation.kind == "noise" else ROWS
+            node.value = ast.Call(ast.Name(name, ast.Load()), [node.value], [])
+        case "constant", _:
+            value = node.value
+            node.value = value + 1 if isinstance(value, int) else value * 1.5 or 1.0
+        case "turned", ast.Compare():
+            node.ops[place] = TURNED[type(node.ops[place])]()
+        case "turned", ast.BoolOp():
+            node.op = ast.Or() if isinstance(node.op, ast.And) else ast.And()
+        case "turned", _:
+            return node.operand
+        case "dropped", ast.BinOp():
+            return node.right if place else node.left
+        case "dropped", _:
+            del node.keywords[place]
+        case "opposite", _:
+            node.op = OPPOSITE[type(node.op)]()
+        case "rival", _:
+            node.args[:2] = node.args[1::-1]
+        case "left out", _:
+            return ast.Pass()
+    return node

@@ -1,0 +1,172 @@
+"""Look, for each assertion of a chapter, for a change upstream of it that makes it fail."""
+
+import json
+import os
+import random
+from functools import cache
+from math import log2
+
+from teeth.chapter import statements, upstream
+from teeth.mutations import mutations
+from teeth.snapshots import Snapshots, code_place, function_tree
+
+BUDGET = 240.0  # processor seconds of changed runs a chapter
+SHIFTS = (1_000, 2_000)  # what is added to every seed
+TRIES = 80  # changes that are tried for one assertion
+REACH = 0.3  # seconds that a changed run may go on beyond the assertion it was made for
+FUNCTIONS = 10  # of those that a statement calls
+OF_EACH = 8  # changes of one statement or function
+
+
+def examine(path, root, budget=BUDGET):
+    """{"assertions": [what is known of each], "seconds": …, "error": …} of one chapter."""
+    found = statements(path, root)
+    shifted = [outcomes_with(found, path, shift) for shift in SHIFTS]
+    base = Snapshots(found, path.parent)
+    base.run()
+    search = Search(base, budget)
+    search.run()
+    unstable = search.unstable()
+    base.close()
+    rows = []
+    for each in found:
+        for assertion in each.assertions:
+            name = assertion.key
+            seeds = [s for s, seen in zip(SHIFTS, shifted, strict=True) if seen.get(name) is False]
+            _, _, words = search.killed.get(name, (None, None, None))
+            rows.append(
+                {
+                    "line": assertion.line,
+                    "text": assertion.text,
+                    "record": each.of_record,
+                    "held": base.outcomes.get(name),
+                    "killed": None if name in unstable else words,
+                    "fragile": seeds,
+                    "tries": search.tries.get(name, 0),
+                }
+            )
+    used = sum(each.seconds for each in found) * (1 + len(SHIFTS)) + search.used
+    return {"assertions": rows, "seconds": round(used, 1), "error": base.failed}
+
+
+def outcomes_with(found, path, shift):
+    """{assertion: whether it held} with every seed shifted, in a process of its own."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        run = Snapshots(found, path.parent, seed_shift=shift)
+        run.run(keep=False, watch=False)
+        with os.fdopen(writing, "w") as file:
+            json.dump(run.outcomes, file)
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as file:
+        text = file.read()
+    os.waitpid(child, 0)
+    return json.loads(text or "{}")
+
+
+class Search:
+    """Changes tried one after the other, the cheap and the coarse first; `killed` is what they did.
+
+    `killed` is {assertion: (first statement changed, last one run, words)}.
+    """
+
+    def __init__(self, base, budget):
+        self.base, self.found, self.budget = base, base.found, budget
+        self.killed, self.tries, self.used = {}, {}, 0.0
+        self._of_statement, self._of_function = cache(self._statement), cache(function_changes)
+
+    def run(self):
+        tried = set()
+        for _, target, name, change in sorted(self._candidates(), key=lambda each: each[0]):
+            if self.used > self.budget:
+                break
+            tries = self.tries.get(name, 0)
+            if name in self.killed or tries >= TRIES or (change, target) in tried:
+                continue
+            tried.add((change, target))
+            self.tries[name] = tries + 1
+            last = self._reach(target)
+            outcomes, seconds = self.base.changed([change], last)
+            self.used += seconds
+            for other, words in self._newly_killed(change, outcomes):
+                self.killed[other] = (change[0], last, words)
+
+    def _candidates(self):
+        """(rank, statement, assertion, change): the greater the rank, the later it is tried."""
+        for target, each in enumerate(self.found):
+            for assertion in each.assertions:
+                if assertion.key in self.base.outcomes:
+                    for rank, change in self._changes(target, assertion):
+                        yield rank, target, assertion.key, change
+
+    def _changes(self, target, assertion):
+        count = 0
+        for number in upstream(self.found, target):
+            cost = sum(each.seconds for each in self.found[number : target + 1])
+            dear = 3 * log2(1 + 4 * cost)
+            own = [m for m in self._of_statement(number) if not m.binds & assertion.reads]
+            for rank, mutation in enumerate(sampled(own)):
+                yield dear + rank, (number, mutation, None)
+            for order, place in enumerate(places(self.found[number])):
+                for rank, mutation in enumerate(self._of_function(place)):
+                    yield dear + rank + order / 2, (number, mutation, place)
+                    count += 1
+            if count > 6 * TRIES:
+                return
+
+    def _statement(self, number):
+        return mutations(self.found[number].tree)
+
+    def _reach(self, target):
+        """The last statement that a run made for `target` may as well go on to."""
+        spent, last = 0.0, target
+        while last + 1 < len(self.found) and spent + self.found[last + 1].seconds <= REACH:
+            last += 1
+            spent += self.found[last].seconds
+        return last
+
+    def _newly_killed(self, change, outcomes):
+        """(assertion, words) of those that failed, and whose own names the change does not set."""
+        start, mutation, function = change
+        where = function[1] if function else f"line {self.found[start].line(mutation)}"
+        for each in self.found[start:]:
+            for assertion in each.assertions:
+                own = mutation.binds & assertion.reads if function is None else ()
+                failed = outcomes.get(assertion.key) is False
+                if failed and assertion.key not in self.killed and not own:
+                    yield assertion.key, f"{where}: {mutation.text}"
+
+    def unstable(self):
+        """Assertions that also fail in a run from the same snapshot without any change."""
+        last, found = {}, set()
+        for start, end, _ in self.killed.values():
+            last[start] = max(last.get(start, 0), end)
+        for start, end in last.items():
+            held, seconds = self.base.changed([], end, start=start)
+            self.used += seconds
+            mine = [name for name, (first, *_) in self.killed.items() if first == start]
+            found |= {name for name in mine if held.get(name) is False}
+        return found
+
+
+def function_changes(place):
+    tree = function_tree(place)
+    return sampled(mutations(tree[1])) if tree else []
+
+
+def sampled(found):
+    """A few of many changes: half of them the coarsest, the others from anywhere."""
+    first, others = found[: OF_EACH // 2], found[OF_EACH // 2 :]
+    return first + random.Random(0).sample(others, min(len(others), OF_EACH // 2))
+
+
+def places(statement):
+    """Functions of `src` or of the chapter that the statement calls, in order of first call."""
+    found = []
+    for code in statement.called:
+        ours = "/src/" in code.co_filename or ".md:" in code.co_filename
+        if ours and "<" not in code.co_qualname:
+            found.append(code_place(code))
+    return found[:FUNCTIONS]

@@ -1,0 +1,184 @@
+"""`make teeth` tells assertions that bite from those that cannot."""
+
+import ast
+import random
+import sys
+import textwrap
+from multiprocessing import get_context
+from pathlib import Path
+
+import pytest
+
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "_ext")]
+
+from dependencies import key, modules  # noqa: E402
+from teeth.chapter import data_read, statements, upstream  # noqa: E402
+from teeth.mutations import mutated, mutations  # noqa: E402
+from teeth.noise import UnchangedError, noise, rows  # noqa: E402
+from teeth.search import examine  # noqa: E402
+
+HEADER = (Path(__file__).parents[1] / "book/likelihood/surprise.md").read_text().split("\n(")[0]
+
+CELLS = {
+    "worked": """
+        def mean(numbers):
+            return sum(numbers) / len(numbers)
+
+        weights = [1.0, 2.0, 5.0]
+        assert mean(weights) == 8 / 3
+    """,
+    "tautology": """
+        left = [3.0, 4.0]
+        total = sum(left)
+        shares = [each / total for each in left]
+        assert abs(sum(each / sum(shares) for each in shares) - 1) < 1e-9
+    """,
+    "own name": """
+        kept = 7.0
+        assert kept == 7.0
+    """,
+    "crash": """
+        table = {"a": 1}
+        column = list(table)
+        assert table[column[0]] == table["a"]
+    """,
+    "lucky": """
+        import random
+        draws = [random.Random(0).random() for _ in range(3)]
+        assert 0.844 < max(draws) < 0.845
+    """,
+    "record": """
+        import json
+        recorded = json.loads('{"loss": [1.0, 2.0]}')
+        losses = recorded["loss"]
+        assert losses[0] < losses[1]
+    """,
+    "intended": """
+        assert 1 == 2
+    """,
+    "loop": """
+        def doubled(x):
+            return x + x
+
+        for number in (1, 2, 3):
+            assert doubled(number) == 2 * number
+    """,
+}
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory):
+    """{name of a cell: what is known of its only assertion}."""
+    root = tmp_path_factory.mktemp("book")
+    path = root / "book" / "part" / "planted.md"
+    path.parent.mkdir(parents=True)
+    text, first = HEADER + "\n\n# Planted\n", {}
+    for name, cell in CELLS.items():
+        tags = ":tags: [raises-exception]\n" if name == "intended" else ""
+        text += f"\n```{{code-cell}} ipython3\n{tags}{textwrap.dedent(cell).strip()}\n```\n"
+        first[text.count("\n")] = name
+    path.write_text(text, encoding="utf-8")
+    with get_context("spawn").Pool(1) as pool:
+        result = pool.apply(examine, (path, root, 60.0))
+    assert result["error"] is None
+    return {first[min(f for f in first if f >= row["line"])]: row for row in result["assertions"]}
+
+
+@pytest.mark.parametrize("name", ["worked", "loop"])
+def test_an_assertion_that_guards_something_is_killed(found, name):
+    assert found[name]["killed"] is not None
+    assert not found[name]["fragile"]
+
+
+@pytest.mark.parametrize("name", ["tautology", "own name", "crash"])
+def test_an_assertion_that_cannot_fail_is_not(found, name):
+    assert found[name]["held"] is True
+    assert found[name]["killed"] is None
+
+
+def test_an_assertion_that_another_seed_breaks_is_fragile(found):
+    assert found["lucky"]["fragile"]
+
+
+def test_an_assertion_on_a_record_is_told_apart(found):
+    assert [name for name, row in found.items() if row["record"]] == ["record"]
+
+
+def test_an_intended_failure_is_no_assertion(found):
+    assert "intended" not in found
+
+
+def test_what_an_assertion_reads_are_values_and_not_functions():
+    test = ast.parse("math.isclose(f(x), g(y)) and all(z > limit for z in zs)", mode="eval").body
+    assert set(data_read(test)) == {"x", "y", "limit", "zs", "math"}
+
+
+def test_every_mutation_changes_the_code():
+    tree = ast.parse(
+        "def f(a, b, *, c=1):\n    d = a * 2 - b if not c < 3 else g(a, b, k=4)\n"
+        "    a.append(d and c)\n    return d"
+    ).body[0]
+    found = mutations(tree)
+    kinds = {each.kind for each in found}
+    assert kinds == {
+        *("noise", "rows", "turned", "dropped", "opposite", "rival", "constant", "left out")
+    }
+    for each in found:
+        assert ast.unparse(mutated(tree, each)) != ast.unparse(tree)
+
+
+def test_seeds_and_assertions_are_left_alone():
+    source = "x = draw(torch.Generator().manual_seed(3), seed=4)\nassert f(5) == 6"
+    changed = {ast.unparse(mutated(ast.parse(source), m)) for m in mutations(ast.parse(source))}
+    assert all("manual_seed(3)" in text for text in changed if "draw" in text and "noise" in text)
+    assert all("assert f(5) == 6" in text for text in changed)
+
+
+@pytest.mark.parametrize(
+    "value", [3, 0.5, True, "a text", [1.0, 2.0], {"a": 1, "b": 2}, (1, "b"), {3, 4}, b"ab"]
+)
+def test_noise_is_of_the_same_kind_and_another_value(value):
+    assert type(noise(value)) is type(value)
+    assert noise(value) != value
+
+
+def test_noise_has_the_shape_and_the_scale():
+    torch = pytest.importorskip("torch")
+    tensor = torch.full((50, 40), 7.0) + torch.arange(40.0)
+    other = noise(tensor)
+    assert other.shape == tensor.shape
+    assert not other.equal(tensor)
+    assert abs(float(other.mean() - tensor.mean())) < 1
+    assert 0.9 < float(other.std() / tensor.std()) < 1.1
+    assert sorted(rows(tensor[0]).tolist()) == tensor[0].tolist() != rows(tensor[0]).tolist()
+
+
+@pytest.mark.parametrize("value", [None, random, iter([])])
+def test_what_noise_cannot_reach_is_no_mutation(value):
+    with pytest.raises(UnchangedError):
+        noise(value)
+
+
+def test_only_what_leads_to_an_assertion_is_upstream(tmp_path):
+    path = tmp_path / "book" / "x.md"
+    path.parent.mkdir()
+    cell = "a = 1\nb = 2\nc = a + 1\nxs = []\nxs.append(c)\nassert xs == [2]"
+    path.write_text(f"{HEADER}\n\n```{{code-cell}} ipython3\n{cell}\n```\n", encoding="utf-8")
+    assert upstream(statements(path, tmp_path), 5) == [5, 4, 3, 2, 0]
+
+
+def test_the_key_changes_with_what_a_chapter_imports_and_with_nothing_else(tmp_path):
+    (tmp_path / "book" / "part").mkdir(parents=True)
+    (tmp_path / "src").mkdir()
+    for name, text in (("a", "from .b import f\n"), ("b", "f = 1\n"), ("c", "\n")):
+        (tmp_path / "src" / f"{name}.py").write_text(text)
+    (tmp_path / "src" / "__init__.py").write_text("")
+    path = tmp_path / "book" / "part" / "x.md"
+    path.write_text(f"{HEADER}\n\n```{{code-cell}} ipython3\nfrom src.a import f\n```\n")
+    named = [each.name for each in modules("from src.a import f", tmp_path)]
+    assert named == ["__init__.py", "a.py", "b.py"]
+    before = key(path, tmp_path)
+    (tmp_path / "src" / "c.py").write_text("f = 2\n")
+    assert key(path, tmp_path) == before
+    (tmp_path / "src" / "b.py").write_text("f = 2\n")
+    assert key(path, tmp_path) != before
