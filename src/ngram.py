@@ -1,14 +1,15 @@
 """How far does counting go? Models of the next token made of counts, and five ways to smooth them.
 
-A model of order n sees a context c of n - 1 tokens; c' is c without its oldest token. All five
-estimators give away what the counts c(c w) are sure of, and leave the rest to someone else:
+A model of order n sees a context c of n - 1 tokens; c' is c without its oldest token. N(c w) says
+how often w followed c, and N(c .) how often c was followed by any token. All five estimators give
+away what these counts are sure of, and leave the rest to someone else:
 
     p(w | c) = mass(c w) + left(c) q(w),      sum_w mass(c w) + left(c) = 1,
 
-    maximum-likelihood   c(c w) / c(c .)                 0                         q uniform
-    add-k                c(c w) / (c(c .) + k V)         k V / (c(c .) + k V)      q uniform
-    interpolated         m c(c w) / c(c .)               1 - m                     q = p(. | c')
-    absolute             max(c(c w) - D, 0) / c(c .)     D N1+(c .) / c(c .)       q = p(. | c')
+    maximum-likelihood   N(c w) / N(c .)                 0                         q uniform
+    add-k                N(c w) / (N(c .) + k V)         k V / (N(c .) + k V)      q uniform
+    interpolated         m N(c w) / N(c .)               1 - m                     q = p(. | c')
+    absolute             max(N(c w) - D, 0) / N(c .)     D N1+(c .) / N(c .)       q = p(. | c')
     kneser-ney           as absolute, with continuation counts at every order but the highest
 
 where N1+(c .) is the number of different tokens after c, and below the shortest context lies the
@@ -56,7 +57,7 @@ class Grams(NamedTuple):
     n_contexts: int
 
     def totals(self) -> np.ndarray:
-        """c(c .), (n_contexts,): the sum of the counts after each context."""
+        """N(c .), (n_contexts,): the sum of the counts after each context."""
         return np.bincount(self.context, self.counts, minlength=self.n_contexts)
 
     def types(self) -> np.ndarray:
@@ -148,7 +149,7 @@ def _restarted(event, ids, end, filler):
 
 
 def add_k(grams: Grams, k: float, vocabulary_size: int) -> Table:
-    """(c(c w) + k) / (c(c .) + k V); with k = 0, relative frequencies.
+    """(N(c w) + k) / (N(c .) + k V); with k = 0, relative frequencies.
 
     Counts 2 and 1 after a context, k = 1, V = 4: mass 2/7 and 1/7, and 4/7 left to all alike.
 
@@ -164,7 +165,7 @@ def add_k(grams: Grams, k: float, vocabulary_size: int) -> Table:
 
 
 def interpolated(grams: Grams, weight: float) -> Table:
-    """m c(c w) / c(c .), with 1 - m left to the shorter context.
+    """m N(c w) / N(c .), with 1 - m left to the shorter context.
 
     Args:
         grams: the n-grams of one length.
@@ -177,7 +178,7 @@ def interpolated(grams: Grams, weight: float) -> Table:
 
 
 def discounted(grams: Grams, discount: float) -> Table:
-    """max(c(c w) - D, 0) / c(c .), with D N1+(c .) / c(c .) left to the shorter context.
+    """max(N(c w) - D, 0) / N(c .), with D N1+(c .) / N(c .) left to the shorter context.
 
     Counts 2 and 1 after a context, D = 1/2: mass 1/2 and 1/6, and 1/3 left.
 

@@ -202,7 +202,9 @@ def fit(
     Args:
         model: maps inputs, (B, T), to logits, (B, T, V); batches are moved to its device.
         data: the batches, one a step. A finite collection is gone through again and again, so
-            `[everything]` is gradient descent, and a list of batches makes one epoch a pass.
+            `[everything]` makes every step see everything, and a list of batches makes one epoch a
+            pass. (With `[everything]`, optimiser=torch.optim.SGD and clip=None it is plain gradient
+            descent; with AdamW it is not.)
         steps: how many updates.
         learning_rate: handed to the optimiser.
         schedule: by what the learning rate of a step (1, 2, … steps) is multiplied; None: by 1.
