@@ -3,7 +3,7 @@
 Three questions, three functions: where (`device`), from which random numbers
 (`seed_everything`), and with which algorithms (`deterministic`). One setting cannot be made
 from inside: PYTHONHASHSEED is read when Python starts, so nothing in `src` may depend on the
-order of a set. What determinism costs is measured in `likelihood/maximum_likelihood`.
+order of a set. Why the order of a sum matters is shown in `likelihood/maximum_likelihood`.
 """
 
 import os
