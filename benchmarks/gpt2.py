@@ -7,8 +7,10 @@ released, stand the cells of four more questions:
     data          all sizes but the largest on less text: the loss against parameters and tokens
     demonstrations    one size, with fewer demonstrations of the tasks in its text, and with none
     ablation      what GPT-2 changed in GPT-1, one change at a time, in a deeper and narrower model
+    depth         small models have one layer and large ones two: a wide one of one, a narrow of two
 
     python benchmarks/gpt2.py [FOLDER] [--train]    two hours of one core; goes on with FOLDER
+    python benchmarks/gpt2.py [FOLDER] --anew depth    twenty minutes: this part of it alone
 
 With --train it trains only, a cell that another process has begun left out. What is asked and read
 is the same for every model: fixed questions and fixed texts, which are drawn apart from those that
@@ -67,6 +69,10 @@ ABLATION = {  # what is changed back; the last two change what is read, and how
         "training": {"steps": 4 * DEEP_STEPS, "every": 4 * DEEP_STEPS // 4},
     },
 }
+# Sizes with up to 16 channels have one layer and those from 32 on have two. Here depth and size
+# change apart: (layers, channels); 4 heads. The first seed is trained with both rates that the
+# sizes next to these have, and the others with the one of less validation loss.
+DEPTHS, DEPTH_RATES = ((1, 40), (2, 16)), (1e-2, 2e-2)
 ITEMS, READ = 300, 1_000  # questions of each family, texts for the loss
 TEXTS_SEED = 10_099
 # families for which all measures are recorded
@@ -111,6 +117,14 @@ def ablation_cell(arm, rate, seed):
     )
 
 
+def depth_cell(layers, channels, rate, seed):
+    changes = changes_of(seed=seed, steps=STEPS)
+    changes["model"] = {"layers": layers, "heads": 4, "channels": channels}
+    changes["training"]["learning_rate"] = rate
+    about = {"channels": channels, "layers": layers, "rate": rate, "seed": seed}
+    return f"c{channels}-l{layers}-s{STEPS}-lr{rate:g}-seed{seed}", about, changes
+
+
 def released_cells():
     return [grid_cell(c, STEPS, SHARE, seed) for seed in SEEDS for c in reversed(SIZES)]
 
@@ -126,6 +140,11 @@ def control_cells():
 
 def ablation_cells():
     return [ablation_cell(arm, rate, s) for s in SEEDS for rate in RATES for arm in ABLATION]
+
+
+def depth_cells():
+    """Those of the first seed."""
+    return [depth_cell(*shape, rate, SEEDS[0]) for shape in DEPTHS for rate in DEPTH_RATES]
 
 
 def config_of(changes):
@@ -280,6 +299,26 @@ def checkpoint(cell, home):
     return json.loads(kept.read_text())
 
 
+def depth_of(home, command):
+    """The control of depth, with the rates that were tried, and how it was made."""
+    tried = [looked_at(cell, home) for cell in depth_cells()]
+    cells = []
+    for shape in DEPTHS:
+        of_shape = [cell for cell in tried if (cell["layers"], cell["channels"]) == shape]
+        best = min(of_shape, key=lambda cell: cell["validation"])
+        rest = [depth_cell(*shape, best["rate"], seed) for seed in SEEDS[1:]]
+        cells += [best, *(looked_at(cell, home) for cell in rest)]
+    return {
+        "machine": f"{machine()}; torch {torch.__version__}",
+        "command": command,
+        "steps": STEPS,
+        "tried": [
+            {k: cell[k] for k in ("layers", "channels", "rate", "validation")} for cell in tried
+        ],
+        "cells": cells,
+    }
+
+
 def kept_of(home):
     whole = [looked_at(cell, home) for cell in released_cells()]
     floor = world().floor_of([[*text.text.split(), "<end>"] for text in texts()])
@@ -304,6 +343,7 @@ def kept_of(home):
         "data": [looked_at(cell, home, ask=False) for cell in data_cells()],
         "demonstrations": [looked_at(cell, home) for cell in control_cells()],
         "ablation": [looked_at(cell, home, ask=False) for cell in ablation_cells()],
+        "depth": depth_of(home, "python benchmarks/gpt2.py FOLDER"),
         "ablation_settings": {"steps": DEEP_STEPS} | DEEP,
     }
 
@@ -313,6 +353,7 @@ PARTS = {
     "demonstrations": control_cells,
     "data": data_cells,
     "ablation": ablation_cells,
+    "depth": depth_cells,
 }
 
 
@@ -374,7 +415,45 @@ def table(kept, points):
             of = [p for p in kept["ablation"] if (p["arm"], p["rate"]) == (arm, rate)]
             gaps = [f"{p['loss'] - kept['floor']:.4f}" for p in of]
             lines.append(f"| {arm} | {rate:g} | " + " | ".join(gaps) + " |")
+    return lines + depth_table(kept)
+
+
+def depth_table(kept):
+    """Depth and size apart: the sizes on both sides of the change of depth, and the control."""
+    shapes = {}
+    for channels in (16, 32):
+        layers, _, rate = SIZES[channels]
+        of = [p for p in kept["released"] if p["channels"] == channels]
+        shapes[layers, channels] = [p | {"rate": rate} for p in of]
+    for layers, channels in DEPTHS:
+        shapes[layers, channels] = [p for p in kept["depth"]["cells"] if p["channels"] == channels]
+    families = ("who", "where", "last word", "endings", "facts", "sentiment")
+    lines = [
+        "",
+        "Depth: sizes up to C = 16 have one layer and those from C = 32 on have two. Beside them,"
+        " a wider model of one layer and a narrower one of two:"
+        f" `{kept['depth']['command']}`; {kept['depth']['machine']};"
+        f" {kept['depth']['steps']:,} steps, seeds {', '.join(map(str, SEEDS))}; of the rates"
+        f" {' and '.join(f'{rate:g}' for rate in DEPTH_RATES)} the one with the lower validation"
+        " loss of the first seed. Share of right choices (translation: written), by seed.",
+        "",
+        "| layers | C | parameters | rate | loss above the floor | translation | "
+        + " | ".join(families)
+        + " |",
+        "|---:|---:|---:|---:|:---|:---|" + ":---|" * len(families),
+    ]
+    for (layers, channels), of in sorted(shapes.items(), key=lambda item: parameters(item[1])):
+        gaps = ", ".join(f"{p['loss'] - kept['floor']:.4f}" for p in of)
+        shares = [[p["answers"]["translation"]["written"] for p in of]]
+        shares += [[p["answers"][name]["sum"] for p in of] for name in families]
+        shown = [", ".join(f"{100 * share:.1f}" for share in each) for each in shares]
+        cells = [str(layers), str(channels), f"{parameters(of):,}", f"{of[0]['rate']:g}", gaps]
+        lines.append("| " + " | ".join(cells + shown) + " |")
     return lines
+
+
+def parameters(cells):
+    return cells[0]["parameters"]
 
 
 def is_share(point, share):
@@ -386,19 +465,24 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path, nargs="?")
     parser.add_argument("--train", nargs="*", choices=PARTS, help="train only, all parts or these")
+    parser.add_argument("--anew", choices=["depth"], help="train, ask and record this part alone")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         home = options.folder or Path(scratch)
-        train_all(
-            [cell for part in options.train or PARTS for cell in PARTS[part]()],
-            home,
-        )
+        wanted = [options.anew] if options.anew else options.train or PARTS
+        train_all([cell for part in wanted for cell in PARTS[part]()], home)
         if options.train is not None:
             return
-        points = [checkpoint(cell, home) for cell in released_cells()]
-        kept = kept_of(home)
+        if options.anew:
+            kept = json.loads((RESULTS / "gpt2.json").read_text())
+            points = json.loads((FOLDER / "checkpoints.json").read_text())["checkpoints"]
+            kept["depth"] = depth_of(home, "python benchmarks/gpt2.py FOLDER --anew depth")
+        else:
+            points = [checkpoint(cell, home) for cell in released_cells()]
+            kept = kept_of(home)
     about = {name: kept[name] for name in ("machine", "command")} | {"checkpoints": points}
-    (FOLDER / "checkpoints.json").write_text(json.dumps(about, indent=1) + "\n")
+    if not options.anew:
+        (FOLDER / "checkpoints.json").write_text(json.dumps(about, indent=1) + "\n")
     (RESULTS / "gpt2.json").write_text(json.dumps(kept, indent=1) + "\n")
     record("gpt2", table(kept, points))
 

@@ -71,6 +71,8 @@ BETAS = (1.0, 0.5, 0.25)
 METHODS = dict.fromkeys(("REINFORCE", "PPO", "DPO"), 150)  # steps
 ANSWERS = 64  # in a batch
 POLICY_RATES = {"REINFORCE": (1e-3, 2e-3), "PPO": (1e-3, 2e-3), "DPO": (2.5e-4, 5e-4, 1e-3, 2e-3)}
+# Rates are chosen at one price. DPO at the lowest one with others, and with four times the steps.
+OTHERS = ((1.25e-4, 1), (2.5e-4, 1), (1e-3, 1), (5e-4, 4))  # (rate, times as many steps)
 COMPARISONS = (100, 1_000, 10_000)
 
 
@@ -395,12 +397,14 @@ def policy_rate(kept, method):
     return max(trials, key=lambda each: each["aim"])["rate"], trials
 
 
-def point_of(kept, method, seed, beta):
-    """Where a method comes to at a price."""
-    steps, instance = 2 if kept.quick else METHODS[method], instance_of(kept, seed)
-    options = {"rate": policy_rate(kept, method)[0], "steps": steps, "seed": seed}
-    policy = tuned(instance, method, beta, **options)
-    return {"method": method, "seed": seed, "beta": beta} | instance.found(policy, beta)
+def point_of(kept, method, seed, beta, rate=None, longer=1):
+    """Where a method comes to at a price, with a rate of its own or the one that was chosen."""
+    steps = 2 if kept.quick else longer * METHODS[method]
+    instance = instance_of(kept, seed)
+    rate = policy_rate(kept, method)[0] if rate is None else rate
+    policy = tuned(instance, method, beta, rate=rate, steps=steps, seed=seed)
+    about = {"method": method, "seed": seed, "beta": beta, "rate": rate, "steps": steps}
+    return about | instance.found(policy, beta)
 
 
 def frontier_of(kept, seed):
@@ -426,6 +430,14 @@ def policies(kept, seeds):
         for beta in BETAS
         for method in METHODS
     ]
+    others = [
+        kept(
+            f"DPO {s} {BETAS[-1]} at {rate} times {longer}",
+            partial(point_of, kept, "DPO", s, BETAS[-1], rate, longer),
+        )
+        for s in seeds
+        for rate, longer in OTHERS
+    ]
     frontiers = [kept(f"frontier {s}", partial(frontier_of, kept, s)) for s in seeds]
     chosen = {method: policy_rate(kept, method) for method in METHODS}
     return {
@@ -436,6 +448,7 @@ def policies(kept, seeds):
         "rates": {method: rate for method, (rate, _) in chosen.items()},
         "trials": [trial for _, trials in chosen.values() for trial in trials],
         "points": points,
+        "others": others,
         "frontiers": frontiers,
     }
 
@@ -527,6 +540,18 @@ def table(kept):
             names = ("to_optimum", "from_start", "reward", "kl", "else")
             shown = [spread([row[name] for row in rows]) for name in names]
             lines.append(f"| {method} | {beta} | {' | '.join(shown)} |")
+    lines += [
+        "",
+        f"Rates were chosen at the price 0.5, with the first model, and used at all prices. DPO at"
+        f" the price {BETAS[-1]} with others, and in more steps:",
+        "",
+        "| rate | steps | KL to the optimum |",
+        "|---:|---:|---:|",
+    ]
+    for rate, steps in dict.fromkeys((row["rate"], row["steps"]) for row in played["others"]):
+        cells = [r for r in played["others"] if (r["rate"], r["steps"]) == (rate, steps)]
+        off = [row["to_optimum"] for row in cells]
+        lines.append(f"| {rate:g} | {steps} | {spread(off)} |")
     lines += ["", "| comparisons | error of the reward model |", "|---:|---:|"]
     for count in COMPARISONS:
         errors = [e["error"] for e in kept["rewards"] if e["comparisons"] == count]

@@ -3,8 +3,9 @@
     encoder            h = E[x] + P (+ S);   h = blocks(h), all see all;   logits = norm(h) E'
     encoder-decoder    memory = encoder(source);   logits = decoder(target, memory) E'
 
-Both are described by the configuration of a GPT, so that three models of one size differ in nothing
-but in who may look where. The encoder's logits at a position are for the token *at* that position,
+Both are described by the configuration of a GPT. A GPT and an encoder of one configuration differ
+in nothing but in who may look where. An encoder-decoder has two stacks, with cross-attention, and
+about twice the parameters. The encoder's logits at a position are for the token *at* that position,
 and mean something where it was hidden; the decoder's are for the next token, as ever.
 
 Axes: B texts, T positions (S and U of source and target), C channels, V vocabulary.
