@@ -1,9 +1,11 @@
 """How does a text become whole numbers, and how do the numbers become the text again?
 
-A tokenizer is a pair of functions, T from text to ids and T' from ids to text. All tokenizers here
-share one small interface: `encode`, `decode`, `vocab_size`, `token_bytes` and `specials`. They
+A tokenizer is a pair of functions, enc from text to ids and dec from ids to text. All tokenizers
+here share one small interface: `encode`, `decode`, `vocab_size`, `token_bytes` and `specials`. They
 differ in what a token is: a character, a word, a byte, or a stretch of bytes that occurs often
-(byte-pair encoding). For the last two, T'(T(text)) = text whatever the text.
+(byte-pair encoding). For the last, dec(enc(text)) = text for every text that UTF-8 can write,
+unless a prefix space is asked for. Bytes do the same, but refuse the character NUL, since its byte
+is their end token.
 
 Byte-pair encoding writes a word as its bytes, then again and again makes one new token of the
 most frequent pair of neighbours. **Ties**: of equally frequent pairs, the smallest (id, id).
@@ -556,7 +558,8 @@ _LONGEST_CACHED = 64  # characters; longer "words" seldom come again
 
 
 class BytePairTokenizer(Tokenizer):
-    """Byte-level byte-pair encoding, as GPT-2 uses it: every text can be written, and comes back.
+    """Byte-level byte-pair encoding, as GPT-2 uses it: every text can be written, and comes back
+    (with one more space in front if `add_prefix_space` is set).
 
     Tokens are numbered: the bytes from 0 to 255, then one for each merge. These numbers are also
     the ids, unless `ids` says otherwise, as it must for GPT-2's own files.

@@ -9,6 +9,7 @@ import warnings
 from pathlib import Path
 
 import pytest
+from conformance.oracle import encode as oracle_encode
 from conformance.oracle import train as oracle_train
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -363,6 +364,24 @@ def test_merges_apply_by_rank_and_not_by_longest_match():
     tokenizer = BytePairTokenizer([(98, 99), (97, 98), (257, 99)])
     assert tokenizer.encode("abc") == [97, 256]
     assert tokenizer.encode("abcab") == [97, 256, 257]
+
+
+@calmly
+@given(
+    st.lists(st.text("aab", min_size=1, max_size=9), min_size=1, max_size=9),
+    st.text("aab", max_size=30),
+    st.integers(0, 25),
+)
+def test_ids_of_a_word_are_those_of_the_oracle(words, word, n_merges):
+    """Every merge in the order learned, everywhere: on few letters, where merges overlap."""
+    merges = oracle_train(words, n_merges)
+    tokenizer = BytePairTokenizer(merges, pattern=None)
+    assert tokenizer.encode(word) == oracle_encode([word], merges)
+
+
+def test_ids_of_a_text_are_those_of_the_oracle(trained):
+    for text in (PROSE, PROSE[::-1], PROSE.upper(), PROSE.replace(" ", "")):
+        assert trained.encode(text) == oracle_encode(split_words(text), trained.merges)
 
 
 @calmly
