@@ -72,13 +72,13 @@ class Corpus:
     def to_bytes(self) -> bytes:
         r"""All texts in one stream of bytes, with the end token 0 before, between and after them.
 
-        The byte 0 occurs in no text, so that 256 ids are enough for bytes and end token together.
+        Texts that hold the byte 0 are refused; so 256 ids are enough for the bytes and the end token.
 
         >>> Corpus("tiny", (Document("a", "né"), Document("b", "to"))).to_bytes()
         b'\x00n\xc3\xa9\x00to\x00'
 
         Raises:
-            ValueError: a text holds the byte 0 all the same.
+            ValueError: a text holds the byte 0.
         """
         for document in self.documents:
             if "\0" in document.text:
