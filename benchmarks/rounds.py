@@ -56,9 +56,10 @@ def rows(rounds, targets):
         digits = ".2f" if middle < 10 else ",.0f"
         shown = [format(ratio, digits) for ratio in (middle, low, high)]
         asked = "–" if target is None else f"{target[0]} {target[1]:,}"
-        lines.append(f"| {name} | {shown[0]} | {shown[1]} – {shown[2]} | {asked} |")
         if target and (middle < target[1] if target[0] == "≥" else middle > target[1]):
             missed.append(name)
+            asked += ", **missed**"
+        lines.append(f"| {name} | {shown[0]} | {shown[1]} – {shown[2]} | {asked} |")
     return lines, missed
 
 

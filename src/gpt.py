@@ -61,10 +61,13 @@ class GPTConfig:
         eps: of the norms.
         dropout: of embeddings, attention weights and what each part adds.
         tied: whether the embedding is the unembedding, too.
-        initial_std: of all weights at the start; None: 0.8 / sqrt(C). GPT's 0.02 is for C = 768
-            and above; a model of 64 channels learns nearly nothing from it for a long time.
+        initial_std: of all matrices and tables at the start; None: 0.8 / sqrt(C). GPT's 0.02 is
+            for C = 768 and above; narrow models begin to learn later with it. (OpenAI's code for
+            GPT-2 draws the positions with 0.01; here they are drawn like the rest.)
         scaled_residuals: whether the 2 L maps that write into the residual stream start smaller,
-            by 1 / sqrt(2 L), so that its variance does not grow with the depth.
+            by 1 / sqrt(2 L), so that its variance does not grow with the depth. The paper says
+            1 / sqrt(N) with N "the number of residual layers"; that N is 2 L is the usual reading,
+            and OpenAI's published code has no such factor.
     Raises:
         ValueError: a size is below 1, the heads do not divide the channels, or a name is unknown.
     """
@@ -193,7 +196,7 @@ def blocks_of(
 
 @torch.no_grad()
 def initialise(model: nn.Module, config: GPTConfig, *, generator: torch.Generator) -> None:
-    """All matrices N(0, std), those that write into the residual stream smaller; biases 0, gains 1.
+    """All matrices N(0, std), those that write into the stream smaller; biases and gains stay.
 
     Args:
         model: of blocks, a GPT or one of `src.encoders`; it is changed.

@@ -9,9 +9,13 @@ which term. Nothing else is exchanged. One process is a team of one, and adds no
 
 Every process holds the whole model and the whole state of its optimiser. Models that do not fit
 into one device would be cut up between them (`torch.distributed.fsdp.fully_shard`); that is left
-out here.
+out here. So is what makes Li et al. fast: they send the first gradients while the last are still
+being computed; here all are sent at once, in one copy, after the backward pass.
 
-Source: Li et al. 2020.
+Processes on several machines need a file system that all of them see: only the first writes
+checkpoints, and all read them.
+
+Source: Li et al. 2020, for the idea.
 """
 
 import os

@@ -400,14 +400,16 @@ def train(
     With a folder, `last.pt` holds the whole state of the run every so often, and `best.pt` the
     weights of the least validation loss. Resumed on a CPU, the run ends in the same bits as one
     that was never interrupted. Inside `parallel.joined()`, all processes call this alike: each
-    batch is shared out between them by rows, and the first process writes.
+    batch is shared out between them by rows, and the first process writes. They must all see the
+    same folder, on several machines a shared file system: each looks for itself whether there is a
+    checkpoint, and if only some find one, they fail, or wait for each other for ever.
 
     Args:
         model: maps inputs, (B, T), to logits, (B, T, V); on the device where it is to be trained.
         data: `data[n]` is the batch of step n + 1: `Batches`, or a list, gone through in circles.
         config: the settings.
         validation: batches that are scored but never trained on.
-        folder: where checkpoints go; None: nowhere.
+        folder: where checkpoints go, the same for all processes; None: nowhere.
         resume: go on from the folder's checkpoint if there is one; otherwise one is an error.
         progress: whether to show a bar.
     Raises:

@@ -57,9 +57,10 @@ def test_the_formula_counts_what_the_model_holds(generator, norm, tied, bias, hi
     assert model.config.parameters == sum(p.numel() for p in model.parameters())
 
 
+@pytest.mark.parametrize("tied", [False, True])
 @pytest.mark.parametrize("hidden", [None, 13])
-def test_the_arithmetic_is_what_torch_counts(generator, ids, hidden):
-    model = small(generator, hidden=hidden)
+def test_the_arithmetic_is_what_torch_counts(generator, ids, hidden, tied):
+    model = small(generator, hidden=hidden, tied=tied)
     with FlopCounterMode(display=False) as counter, recorded_weights(model):
         model(ids)  # the counter does not know the fused kernel; recording does without it
     assert counter.get_total_flops() == B * T * model.config.flops_per_token(T)

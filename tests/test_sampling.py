@@ -219,6 +219,39 @@ def test_beyond_the_limit_the_last_window_is_all_that_the_model_sees(model):
         assert text[end] == model(text[None, end - LIMIT : end])[0, -1].argmax()
 
 
+def watched(model, prompts, **options):
+    """The shapes of the states that are unembedded while three tokens are drawn."""
+    unembed, shapes = model.unembed, []
+    model.unembed = lambda states: shapes.append(states.shape) or unembed(states)
+    generate(model, prompts, max_new_tokens=3, filters=GREEDY, generator=seeded(), **options)
+    del model.unembed
+    return shapes
+
+
+@pytest.mark.parametrize("cache", [False, True])
+def test_only_the_last_state_meets_the_vocabulary(model, cache):
+    assert watched(model, [[1, 2, 3, 4]] * 5, cache=cache) == [(5, model.config.channels)] * 3
+
+
+def test_a_prompt_takes_a_call_for_each_token_beyond_the_shortest(model):
+    """What the docstring of `generate` says; with prompts of 1 and 50 tokens it would be 52."""
+    long = [*range(10)]
+    assert len(watched(model, [long])) == 3
+    assert len(watched(model, [[1], long])) == 12
+
+
+def test_a_model_with_states_gives_the_text_that_its_logits_give(model):
+    plain = generate(
+        lambda ids: model(ids),
+        RAGGED,
+        max_new_tokens=2 * LIMIT,
+        context_length=LIMIT,
+        generator=seeded(),
+    )
+    apart = generate(model, RAGGED, max_new_tokens=2 * LIMIT, cache=False, generator=seeded())
+    assert all(map(torch.equal, plain, apart))
+
+
 def test_a_ragged_batch_is_its_texts_one_by_one(model):
     together = generate(model, RAGGED, max_new_tokens=6, filters=GREEDY, generator=seeded())
     for prompt, text in zip(RAGGED, together, strict=True):
