@@ -72,7 +72,7 @@ class Corpus:
     def to_bytes(self) -> bytes:
         r"""All texts in one stream of bytes, with the end token 0 before, between and after them.
 
-        Texts that hold the byte 0 are refused; so 256 ids are enough for the bytes and the end token.
+        Texts that hold the byte 0 are refused: 256 ids are enough for the bytes and the end token.
 
         >>> Corpus("tiny", (Document("a", "né"), Document("b", "to"))).to_bytes()
         b'\x00n\xc3\xa9\x00to\x00'
