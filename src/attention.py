@@ -353,9 +353,8 @@ class MultiHeadAttention(nn.Module):
         """
         if memory is not None and cache is not None:
             raise ValueError(
-                "expected a memory or a cache, got both: a cache gains the keys of each new part of "
-                "a text, and a memory is handed over whole every time, so its keys would be kept "
-                "twice"
+                "expected a memory or a cache, got both: a cache gains the keys of the next "
+                "tokens, and a memory comes whole each time, so its keys would be kept twice"
             )
         queries, keys, values = map(self.split_heads, self._project(x, memory))
         if self.rotary:
