@@ -118,11 +118,9 @@ def keep(path, result):
     place_of(path).write_text(text, encoding="utf-8")
 
 
-def examined(path, budget):
-    """The result of one chapter, with the key of what it was found for."""
-    found_for = key(path, ROOT)
-    known = {row["text"]: row["killed"] for row in kept(path)["assertions"] if row["killed"]}
-    return {"key": found_for} | examine(path, ROOT, budget, known)
+def killers(path):
+    """{text of an assertion: the change that killed it when the chapter was last examined}."""
+    return {row["text"]: row["killed"] for row in kept(path)["assertions"] if row["killed"]}
 
 
 def main(arguments=None):
@@ -133,14 +131,18 @@ def main(arguments=None):
     options = parser.parse_args(arguments)
     KEPT.mkdir(parents=True, exist_ok=True)
     chosen = choose(options.chapters, ROOT)
-    waiting = [path for path in chosen if kept(path)["key"] != key(path, ROOT)]
+    keys = {path: key(path, ROOT) for path in chosen}
+    waiting = [path for path in chosen if kept(path)["key"] != keys[path]]
     with ProcessPoolExecutor(
         options.workers, mp_context=get_context("spawn"), max_tasks_per_child=1
     ) as pool:
-        pending = {pool.submit(examined, path, options.budget): path for path in waiting}
+        pending = {
+            pool.submit(examine, path, ROOT, options.budget, killers(path)): path
+            for path in waiting
+        }
         for future in as_completed(pending):
             path, result = pending[future], future.result()
-            keep(path, result)
+            keep(path, {"key": keys[path]} | result)
             total, killed, never, *_ = counted(result["assertions"])
             print(f"{named(path)}: {killed} of {total} killed, {never} never", end="; ")
             print(f"{result['seconds']:.0f} s", result["error"] or "", flush=True)
