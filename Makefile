@@ -25,7 +25,7 @@ page_sums  = find $(PAGES) $(SUMS) 2>/dev/null | LC_ALL=C sort
 # Benchmarks compare speeds, in minutes; these are runs too long for a chapter.
 RECORDED := benchmarks/compute.py benchmarks/gpt1.py benchmarks/gpt1_analysis.py \
             benchmarks/tasks_as_text.py benchmarks/gpt2.py benchmarks/in_context.py \
-            benchmarks/both_sides.py benchmarks/preferences.py
+            benchmarks/both_sides.py benchmarks/preferences.py benchmarks/reversal.py
 # What benchmarks import, and nothing to run.
 SHARED   := benchmarks/plain.py benchmarks/released.py benchmarks/rounds.py
 
