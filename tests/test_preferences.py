@@ -404,6 +404,22 @@ def test_a_baseline_makes_the_gradient_quieter():
     assert torch.equal(policy.logits, base.logits)
 
 
+def test_no_gradient_goes_through_advantages():
+    log_probs, advantages = table(1).requires_grad_(), table(2).requires_grad_()
+    reinforce_loss(log_probs, advantages).sum().backward()
+    assert advantages.grad is None
+    assert torch.equal(log_probs.grad, -advantages)
+
+
+def test_ppos_only_gradient_is_that_of_the_policy_as_it_is_now():
+    """It is -rho A where nothing is clipped, the gradient of the loss whatever A depends on."""
+    log_probs, shift = table(1).requires_grad_(), 0.1 * torch.linspace(-1, 1, K)
+    old, advantages = (table(1) - shift).requires_grad_(), table(2).requires_grad_()
+    ppo_loss(log_probs, old, advantages).sum().backward()
+    assert old.grad is advantages.grad is None
+    assert torch.allclose(log_probs.grad, -shift.exp() * advantages)
+
+
 def test_leave_one_out_by_hand():
     assert torch.allclose(leave_one_out(tensor(1, 2, 6)), tensor(-3, -1.5, 4.5))
     with pytest.raises(ValueError, match="at least 2 answers"):
