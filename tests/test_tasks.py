@@ -4,6 +4,7 @@ import json
 import math
 from collections import Counter
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 import torch
@@ -60,6 +61,17 @@ def test_labels_are_balanced_in_each_part(built, name, part):
     counts = built[name].counts(part).values()
     assert sum(counts) == SIZES[part]
     assert max(counts) - min(counts) <= 1
+
+
+@pytest.mark.parametrize("name", BUILDERS)
+@pytest.mark.parametrize("part", SIZES)
+def test_the_labels_of_a_part_stand_in_random_order(built, name, part):
+    """A pair of neighbours has one label with probability q = sum n_l (n_l - 1) / n (n - 1)."""
+    labels = [example.label for example in getattr(built[name], part)]
+    n = len(labels)
+    q = sum(count * (count - 1) for count in Counter(labels).values()) / (n * (n - 1))
+    alike = sum(a == b for a, b in pairwise(labels))
+    assert abs(alike - (n - 1) * q) < 5 * math.sqrt((n - 1) * q * (1 - q))
 
 
 @pytest.mark.parametrize("name", BUILDERS)
