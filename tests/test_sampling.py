@@ -347,10 +347,11 @@ def every_text(table, first, longest, stop):
 
 
 @pytest.mark.parametrize("alpha", [0.0, 1.0])
-def test_a_wide_enough_beam_finds_the_best_of_all_texts(generator, alpha):
+@pytest.mark.parametrize("first", [2, 0])  # 0 is what a text ends with, and may begin with, too
+def test_a_wide_enough_beam_finds_the_best_of_all_texts(generator, alpha, first):
     table = 2 * torch.randn(4, 4, generator=generator, dtype=torch.float64)
-    found = beam_search(lookup(table), [2], beams=4**4, max_new_tokens=4, stop=0, alpha=alpha)
-    best = sorted(every_text(table, 2, 4, 0), key=lambda t: -t[0] / (len(t[1]) - 1) ** alpha)
+    found = beam_search(lookup(table), [first], beams=4**4, max_new_tokens=4, stop=0, alpha=alpha)
+    best = sorted(every_text(table, first, 4, 0), key=lambda t: -t[0] / (len(t[1]) - 1) ** alpha)
     assert len(found) == len(best)
     for hypothesis, (log_prob, text) in zip(found[:20], best[:20], strict=True):
         assert hypothesis.log_prob == pytest.approx(log_prob)
