@@ -188,6 +188,21 @@ def test_dropout_keeps_the_mean_of_the_output_and_drops_whole_weights():
     assert abs(float(dropped) - 0.3) < 0.005
 
 
+@pytest.mark.parametrize("need_weights", [True, False])
+@pytest.mark.parametrize("masked", [True, False])
+def test_dropout_is_the_same_on_each_path(masked, need_weights):
+    """With the unit vectors as values, the output is the weights: some gone, the others grown."""
+    p, values = 0.3, torch.eye(S, dtype=torch.float64).expand(11, 13, S, S)
+    queries, keys = normal(11, 13, T, D), normal(11, 13, S, D, seed=2)
+    options = {"mask": causal_mask(T, S) if masked else None, "need_weights": need_weights}
+    torch.manual_seed(0)
+    whole, _ = scaled_dot_product_attention(queries, keys, values, **options)
+    output, _ = scaled_dot_product_attention(queries, keys, values, dropout=p, **options)
+    left, n = output != 0, int((whole != 0).sum())
+    assert greatest_difference(output[left], whole[left] / (1 - p)) < EXACT
+    assert abs(1 - int(left.sum()) / n - p) < 5 * math.sqrt(p * (1 - p) / n)
+
+
 # many heads
 
 
