@@ -391,6 +391,13 @@ def test_a_search_without_beams_is_refused(model):
         beam_search(model, [1], beams=0, max_new_tokens=1)
 
 
+def test_dropout_is_off_while_beams_are_searched(generator):
+    config = GPTConfig(7, context_length=5, layers=1, heads=1, channels=2, dropout=0.5)
+    model = GPT(config, generator=generator).train()
+    found = [beam_search(model, [1], beams=3, max_new_tokens=4) for _ in range(2)]
+    assert [h.log_prob for h in found[0]] == [h.log_prob for h in found[1]]
+
+
 def test_beam_search_leaves_the_model_as_it_was(model):
     model.train()
     beam_search(model, [1], beams=2, max_new_tokens=2)

@@ -157,6 +157,15 @@ def test_a_perfect_reader_is_right_as_often_as_the_ceiling_says(build):
     assert 0 < task.ceiling_error < 0.008
 
 
+def test_reviews_are_shown_up_to_each_of_their_first_sentences(built):
+    """One to three of them alone, one or two in a pair; a share as good as all reviews go on."""
+    for name, most in (("sentiment", 3), ("same_polarity", 2)):
+        shown = Counter(text.split().count(".") for e in examples(built[name]) for text in e.texts)
+        n = shown.total()
+        assert set(shown) == set(range(1, most + 1))
+        assert all(shown[k] < n / most + 5 * math.sqrt(n / most) for k in range(2, most + 1))
+
+
 def test_acceptable_is_what_the_language_can_say(built):
     for example in examples(built["acceptability"]):
         assert possible(example.texts[0]) == bool(example.label)
@@ -247,6 +256,16 @@ def transfer(text):
     assert word == GIVES[verb][0]
     roles = (subject, what, other)[:: GIVES[verb][1]]
     return roles, [s.split() for s in text.split(" .") if s and s.split() != gift]
+
+
+def test_a_gift_is_told_alone_after_another_fact_or_before_it_equally_often(built):
+    places, n = Counter(), sum(SIZES.values())
+    for example in examples(built["paraphrases"]):
+        first, *more = example.texts[0].split(" . ")
+        told_first = bool(set(first.split()) & GIVES.keys())
+        places["alone" if not more else "before" if told_first else "after"] += 1
+    error = math.sqrt(n * 1 / 3 * 2 / 3)
+    assert all(abs(places[place] - n / 3) < 5 * error for place in ("alone", "before", "after"))
 
 
 def test_paraphrases_tell_the_same_facts_and_the_others_exchange_two_people(built):
