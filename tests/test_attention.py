@@ -323,6 +323,14 @@ def test_a_full_cache_and_another_batch_are_refused(generator):
         module(x[:1, :1], cache=cache)
 
 
+def test_a_memory_and_a_cache_together_are_refused_and_nothing_is_kept(generator):
+    module, cache = MultiHeadAttention(C, HEADS, generator=generator), KeyValueCache(S)
+    x, memory = normal(B, T, C).float(), normal(B, S, C).float()
+    with pytest.raises(ValueError, match="a memory or a cache, got both"):
+        module(x, memory, cache=cache)
+    assert cache.length == 0
+
+
 # positions
 
 
