@@ -36,7 +36,6 @@ import regex
 
 from . import tokenizer_files as files
 from .progress import progress as progress_bar
-from .tokenizer_files import bytes_to_unicode as bytes_to_unicode  # for whoever looks for it here
 
 UNKNOWN, PADDING, START, END = "<|unknown|>", "<|padding|>", "<|start|>", "<|endoftext|>"
 FOUR_SPECIALS = (UNKNOWN, PADDING, START, END)
@@ -732,7 +731,7 @@ class BytePairTokenizer(Tokenizer):
             return cls(**files.read_own(path, patterns=(None, GPT2_PATTERN, pattern)))
 
     def save_gpt2(self, folder: str | os.PathLike[str]) -> None:
-        """Write `vocab.json` and `merges.txt` as GPT-2's authors did, into a folder.
+        """Write `vocab.json` and `merges.txt` as GPT-2's authors did; the folder is made if needed.
 
         Raises:
             ValueError: another pattern, a prefix space, or a special token named like another.
@@ -768,18 +767,25 @@ class BytePairTokenizer(Tokenizer):
         files.write_hugging_face(path, **self._settings(), gpt2_pattern=GPT2_PATTERN)
 
     @classmethod
-    def load_hugging_face(cls, path: str | os.PathLike[str]) -> BytePairTokenizer:
+    def load_hugging_face(
+        cls, path: str | os.PathLike[str], specials: Collection[str] = ()
+    ) -> BytePairTokenizer:
         """The tokenizer of a `tokenizer.json` that holds byte-level byte-pair encoding.
 
         `add_prefix_space` is honoured, and so is `use_regex`, without which a text is one word.
         Merges may be pairs or, as in older files, strings with a space.
 
+        Args:
+            path: the file.
+            specials: names that must be special tokens, whether the file lists them as such or, as
+                `tokenizers.ByteLevelBPETokenizer` does, only in its vocabulary.
         Raises:
             ValueError: the file is not such a file, not whole or not in order, or asks for what
                 this class does not do (another model, a normaliser, another pre-tokenizer, …).
         """
         with files.naming(path):
-            return cls(**files.read_hugging_face(path, gpt2_pattern=GPT2_PATTERN))
+            settings = files.read_hugging_face(path, specials, gpt2_pattern=GPT2_PATTERN)
+            return cls(**settings)
 
     def _settings(self) -> dict:
         """What makes this tokenizer, by the names of `__init__`'s arguments."""

@@ -28,7 +28,6 @@ from src.tokenization import (
     PairIndex,
     Tokenizer,
     WordTokenizer,
-    bytes_to_unicode,
     count_words,
     learn_merges,
     split_words,
@@ -534,7 +533,9 @@ def read(kind, folder):
 
 def gpt2_numbered(tokenizer):
     """The same merges with the special tokens first and the bytes in the order of GPT-2."""
-    bytes_ids = {byte: number for number, byte in enumerate(bytes_to_unicode(), start=2)}
+    bytes_ids = {
+        byte: number for number, byte in enumerate(tokenizer_files.bytes_to_unicode(), start=2)
+    }
     ids = [bytes_ids[byte] for byte in range(256)]
     ids += range(258, 258 + len(tokenizer.merges))
     return BytePairTokenizer(tokenizer.merges, {END: 0, "<|pad|>": 1}, ids=ids)
@@ -589,7 +590,7 @@ def test_a_strangers_pattern_must_be_named(tmp_path, trained):
 
 def test_bytes_to_unicode_is_gpt2s():
     """Radford et al.: ! is the first, the space Ġ and the newline Ċ."""
-    alphabet = bytes_to_unicode()
+    alphabet = tokenizer_files.bytes_to_unicode()
     assert list(alphabet)[:3] == [33, 34, 35]
     assert list(alphabet)[188:191] == [0, 1, 2]
     assert (alphabet[32], alphabet[10], alphabet[0], alphabet[173]) == ("Ġ", "Ċ", "Ā", "Ń")
