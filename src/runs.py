@@ -79,7 +79,8 @@ class DataConfig:
 class RunConfig:
     """All settings of a run: the tables [data], [model], [training] and [world] of a TOML file.
 
-    The defaults fit a laptop's minute or two. `model` holds fields of `GPTConfig` but for the
+    The defaults fit a laptop's minute or two; a warm-up that nobody asked for takes at most half of
+    the steps. `model` holds fields of `GPTConfig` but for the
     vocabulary size, which the tokenizer decides. `world`, for the text "micro-world" only, holds
     fields of `MicroWorld`, and `documents`: how many are drawn.
     """
@@ -112,6 +113,10 @@ class RunConfig:
                             f"expected settings among {sorted(known)} in [{table}], got {name!r}"
                         )
                     settings[table][name] = value
+        of_training = settings["training"]
+        asked_for = any("warm_up" in changes.get("training", {}) for changes in tables)
+        if not asked_for and type(steps := of_training["steps"]) is int and steps > 0:
+            of_training["warm_up"] = min(of_training["warm_up"], steps // 2)
         try:
             made = cls(
                 DataConfig(**settings["data"]),

@@ -165,6 +165,45 @@ def test_flags_win_over_a_file_and_a_file_over_the_defaults(text, tmp_path):
     assert RunConfig.from_tables({k: tables[k] for k in ("data", "model", "training")})
 
 
+@pytest.mark.parametrize(
+    ("written", "separator"),
+    [
+        ("※", "※"),
+        ("◆\\n", "◆\n"),
+        ("\\t", "\t"),
+        ("\\\\n", "\\n"),
+        ("\\x41é", "\\x41é"),
+        ("日本", "日本"),
+    ],
+)
+def test_any_character_can_separate_documents(tmp_path, capsys, written, separator):
+    path = tmp_path / "text.txt"
+    path.write_text(separator.join([TEXT] * 5), encoding="utf-8")
+    options = ["--folder", tmp_path / "run", "--steps", "4", *SHORT, "--separator", written]
+    status, _, err = said(capsys, "train", path, *options)
+    assert (status, err) == (0, "")
+    assert read_toml(tmp_path / "run" / "run.toml")["data"]["separator"] == separator
+
+
+@pytest.mark.parametrize(("steps", "warm_up"), [(1, 0), (2, 1), (9, 4), (150, 75), (2_000, 100)])
+def test_a_warm_up_that_nobody_asked_for_leaves_half_of_the_steps(steps, warm_up):
+    assert RunConfig.from_tables({"training": {"steps": steps}}).training.warm_up == warm_up
+
+
+def test_a_warm_up_that_was_asked_for_is_not_changed():
+    with pytest.raises(ValueError, match="warm_up from 0 to 1, below steps, got 7"):
+        RunConfig.from_tables({"training": {"warm_up": 7}}, {"training": {"steps": 2}})
+
+
+def test_a_run_without_a_test_part_says_so(text, tmp_path, capsys):
+    (tmp_path / "all.toml").write_text("[data]\ntest = 0.0\n")
+    options = ["--config", tmp_path / "all.toml", "--steps", "4", *SHORT]
+    assert said(capsys, "train", text, "--folder", tmp_path / "run", *options)[0] == 0
+    status, _, err = said(capsys, "evaluate", tmp_path / "run")
+    assert status == 1
+    assert "is empty (test = 0 in the run's settings): name a text" in err
+
+
 def test_the_same_seed_makes_the_same_run(folder, text, tmp_path):
     again = tmp_path / "again"
     assert main(["train", str(text), "--folder", str(again), "--steps", "8", *SHORT]) == 0
@@ -454,14 +493,16 @@ def test_a_task_is_learnt_from_a_file_and_scored_against_chance(tuned, examples)
 
 def test_the_lines_of_a_file_are_given_labels_and_probabilities(tuned, tmp_path, capsys):
     folder, _ = tuned
-    (tmp_path / "new.txt").write_text('the good cat\n\n{"text": "a bad\\tdog", "label": "?"}\n')
+    lines = ["the good cat", "", '{"text": "a bad\\tdog", "label": "?"}', "a\u2028b\x85c\x0cd\re"]
+    (tmp_path / "new.txt").write_bytes("\n".join([*lines, ""]).encode())
     status, out, _ = said(capsys, "classify", folder, tmp_path / "new.txt")
     model = finetuning.load(folder)
-    expected = finetuning.predict(model, [("the good cat",), ("a bad\tdog",)])
-    assert status == 0
-    assert out.splitlines() == [
+    expected = finetuning.predict(model, [("the good cat",), ("a bad\tdog",), (lines[3],)])
+    one, *others = (
         f"{('no', 'yes')[int(probs.argmax())]}\t{float(probs.max()):.4f}" for probs in expected
-    ]
+    )
+    assert status == 0
+    assert out.split("\n") == [one, "", *others, ""]  # line by line, the blank one, too
 
 
 def test_lines_are_read_from_the_standard_input_too(tuned, monkeypatch, capsys):
