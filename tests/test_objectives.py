@@ -19,7 +19,6 @@ from src.objectives import (
     corrupt,
     hide,
     masked_batch,
-    prefix_batch,
     prefix_mask,
     restore,
     span_batch,
@@ -290,30 +289,11 @@ def test_a_prefix_mask_is_the_rule_written_as_a_loop():
     assert mask[3].all()
 
 
-def test_a_prefix_model_predicts_only_what_it_has_not_seen():
-    """No logit whose loss counts changes with a later token; in the prefix it does."""
-    model = EncoderLM(CONFIG, generator=generator()).double()
-    ids = text(6, 12)
-    (inputs, mask), targets, counted = prefix_batch(ids, generator=generator(4))
-    assert torch.equal(inputs, ids[:, :-1])
-    assert torch.equal(targets, ids[:, 1:])
-    assert counted[:, -1].all()
-    assert not counted.all()
-    before = model(inputs, mask)
-    for t in range(1, inputs.shape[1]):
-        other = inputs.clone()
-        other[:, t] = other[:, t] % 20 + 1
-        moved = (model(other, mask) - before).abs().amax(-1) > 1e-9
-        assert not (moved[:, :t] & counted[:, :t]).any()
-    assert (moved[:, 0] == ~counted[:, -2]).all()  # the last token is in a prefix of all
-
-
 def test_the_batches_are_what_fit_trains_on():
     ids = text(5, 20)
     options = {"steps": 3, "learning_rate": 0.01, "progress": False}
     encoder = EncoderLM(CONFIG, generator=generator())
     masked = masked_batch(ids, mask=MASK, vocabulary_size=V, generator=generator())
-    prefixed = prefix_batch(ids, generator=generator())
     both = EncoderDecoderLM(CONFIG, start=END, generator=generator())
     spans = span_batch(ids, sentinels=range(24, 30), start=END, generator=generator())
     (source, inputs), target = spans
@@ -322,7 +302,7 @@ def test_the_batches_are_what_fit_trains_on():
     assert inputs.shape == target.shape == (5, hidden + n + 1)
     assert (inputs[:, 0] == END).all()
     assert torch.equal(inputs[:, 1:], target[:, :-1])
-    for model, batch in ((encoder, masked), (encoder, prefixed), (both, spans)):
+    for model, batch in ((encoder, masked), (both, spans)):
         losses = fit(model, [batch], **options).losses
         assert losses[-1] < losses[0]
 
