@@ -7,8 +7,10 @@ assertion itself reads does not count.  Told for each assertion: *killed* by whi
 seen to fail*; *fragile* if another seed alone makes it fail; *of a record* if all that it reads is
 a committed file.
 
-Results are kept under `_build/teeth`, by chapter, under a key of its text, the code that it imports
-and the data that it reads: a run that was stopped goes on.  `results/teeth.md` is the table.
+Results are kept under `tests/teeth/found`, by chapter, with a key of its text, the code that it
+imports and the data that it reads: a run that was stopped goes on, and after an edit only the
+chapters that it concerns are examined anew, the change that killed an assertion before being tried
+first.  `results/teeth.md` is the table.
 """
 
 import argparse
@@ -32,7 +34,7 @@ COLUMNS = (
     *("chapter", "assertions", "killed", "never seen to fail"),
     *("of a record", "of these killed", "fragile", "seconds"),
 )
-KEPT = ROOT / "_build" / "teeth"
+KEPT = HERE / "found"
 
 # ---- the table --------------------------------------------------------------------------------
 
@@ -92,9 +94,33 @@ def reasons_given():
     return {(e["chapter"], e["text"]): e["why"] for e in tomllib.loads(text).get("kept", [])}
 
 
-def cached(path):
-    name = path.relative_to(ROOT / "book").with_suffix("").as_posix()
-    return name, KEPT / f"{name.replace('/', '.')}-{key(path, ROOT)}.json"
+def named(path):
+    return path.relative_to(ROOT / "book").with_suffix("").as_posix()
+
+
+def place_of(path):
+    return KEPT / f"{named(path).replace('/', '.')}.json"
+
+
+def kept(path):
+    """What was found when the chapter was last examined; with nothing in it, if it never was."""
+    file = place_of(path)
+    nothing = {"key": None, "assertions": [], "seconds": 0.0, "error": "never examined"}
+    return json.loads(file.read_text(encoding="utf-8")) if file.exists() else nothing
+
+
+def keep(path, result):
+    """One line for each assertion, so that a change of one shows as one line."""
+    head = {name: value for name, value in result.items() if name != "assertions"}
+    rows = [json.dumps(each, ensure_ascii=False) for each in result["assertions"]]
+    text = json.dumps(head | {"assertions": []}, ensure_ascii=False)
+    text = text.removesuffix("]}") + "\n" + ",\n".join(rows) + "\n]}\n"
+    place_of(path).write_text(text, encoding="utf-8")
+
+
+def killers(path):
+    """{text of an assertion: the change that killed it when the chapter was last examined}."""
+    return {row["text"]: row["killed"] for row in kept(path)["assertions"] if row["killed"]}
 
 
 def main(arguments=None):
@@ -105,22 +131,22 @@ def main(arguments=None):
     options = parser.parse_args(arguments)
     KEPT.mkdir(parents=True, exist_ok=True)
     chosen = choose(options.chapters, ROOT)
-    waiting = [path for path in chosen if not cached(path)[1].exists()]
+    keys = {path: key(path, ROOT) for path in chosen}
+    waiting = [path for path in chosen if kept(path)["key"] != keys[path]]
     with ProcessPoolExecutor(
         options.workers, mp_context=get_context("spawn"), max_tasks_per_child=1
     ) as pool:
-        pending = {pool.submit(examine, path, ROOT, options.budget): path for path in waiting}
+        pending = {
+            pool.submit(examine, path, ROOT, options.budget, killers(path)): path
+            for path in waiting
+        }
         for future in as_completed(pending):
-            name, file = cached(pending[future])
-            result = future.result()
-            file.write_text(json.dumps(result, indent=1), encoding="utf-8")
+            path, result = pending[future], future.result()
+            keep(path, {"key": keys[path]} | result)
             total, killed, never, *_ = counted(result["assertions"])
-            print(f"{name}: {killed} of {total} killed, {never} never", result["error"] or "")
-            print(f"   {result['seconds']:.0f} s", flush=True)
-    results = {}
-    for path in chosen:
-        name, file = cached(path)
-        results[name] = json.loads(file.read_text(encoding="utf-8"))
+            print(f"{named(path)}: {killed} of {total} killed, {never} never", end="; ")
+            print(f"{result['seconds']:.0f} s", result["error"] or "", flush=True)
+    results = {named(path): kept(path) for path in chosen}
     text = report(results, reasons_given())
     if len(chosen) == len(chapters(ROOT)):
         (ROOT / "results" / "teeth.md").write_text(text, encoding="utf-8")

@@ -45,10 +45,6 @@ class Statement:
     seconds: float = 0.0
     called: dict = field(default_factory=dict)  # code objects in order of their first call
 
-    def line(self, mutation):
-        """The line of the chapter on which a mutation stands."""
-        return int(self.filename.rpartition(":")[2]) + mutation.line - 1
-
     def code(self, tree=None):
         module = ast.Module([tree or self.tree], [])
         return compile(module, self.filename, "exec")

@@ -18,13 +18,17 @@ FUNCTIONS = 10  # of those that a statement calls
 OF_EACH = 8  # changes of one statement or function
 
 
-def examine(path, root, budget=BUDGET):
-    """{"assertions": [what is known of each], "seconds": …, "error": …} of one chapter."""
+def examine(path, root, budget=BUDGET, known=None):
+    """{"assertions": [what is known of each], "seconds": …, "error": …} of one chapter.
+
+    `known` is {text of an assertion: words of the change that killed it when last looked for}:
+    that change is tried first.
+    """
     found = statements(path, root)
     shifted = [outcomes_with(found, path, shift) for shift in SHIFTS]
     base = Snapshots(found, path.parent)
     base.run()
-    search = Search(base, budget)
+    search = Search(base, budget, known or {})
     search.run()
     unstable = search.unstable()
     base.close()
@@ -72,8 +76,8 @@ class Search:
     `killed` is {assertion: (first statement changed, last one run, words)}.
     """
 
-    def __init__(self, base, budget):
-        self.base, self.found, self.budget = base, base.found, budget
+    def __init__(self, base, budget, known):
+        self.base, self.found, self.budget, self.known = base, base.found, budget, known
         self.killed, self.tries, self.used = {}, {}, 0.0
         self._of_statement, self._of_function = cache(self._statement), cache(function_changes)
 
@@ -98,8 +102,10 @@ class Search:
         for target, each in enumerate(self.found):
             for assertion in each.assertions:
                 if assertion.key in self.base.outcomes:
+                    killer = self.known.get(assertion.text)
                     for rank, change in self._changes(target, assertion):
-                        yield rank, target, assertion.key, change
+                        first = killer is not None and words_of(change) == killer
+                        yield (-1 if first else rank), target, assertion.key, change
 
     def _changes(self, target, assertion):
         count = 0
@@ -130,13 +136,12 @@ class Search:
     def _newly_killed(self, change, outcomes):
         """(assertion, words) of those that failed, and whose own names the change does not set."""
         start, mutation, function = change
-        where = function[1] if function else f"line {self.found[start].line(mutation)}"
         for each in self.found[start:]:
             for assertion in each.assertions:
                 own = mutation.binds & assertion.reads if function is None else ()
                 failed = outcomes.get(assertion.key) is False
                 if failed and assertion.key not in self.killed and not own:
-                    yield assertion.key, f"{where}: {mutation.text}"
+                    yield assertion.key, words_of(change)
 
     def unstable(self):
         """Assertions that also fail in a run from the same snapshot without any change."""
@@ -149,6 +154,12 @@ class Search:
             mine = [name for name, (first, *_) in self.killed.items() if first == start]
             found |= {name for name in mine if held.get(name) is False}
         return found
+
+
+def words_of(change):
+    """A change in words, without the number of a line, which would not outlive an edit."""
+    _, mutation, function = change
+    return f"{function[1]}: {mutation.text}" if function else mutation.text
 
 
 def function_changes(place):
