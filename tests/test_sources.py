@@ -423,4 +423,5 @@ def test_a_source_is_a_model_and_scores_its_own_texts_exactly():
     documents = [torch.cat([end, text]) for text in texts]
     score = corpus_perplexity(source, documents, context_length=64)
     assert score.nats == pytest.approx(-sum(map(source.log_prob, texts)))
-    assert source(torch.stack([documents[0]] * 2)).shape == (2, len(documents[0]), len(source.vocabulary))
+    twice = torch.stack([documents[0]] * 2)
+    assert source(twice).shape == (*twice.shape, len(source.vocabulary))
