@@ -20,7 +20,16 @@ import torch
 from . import corpora, finetuning, parallel, runs, runtime, sampling, tasks
 from .evaluation import bootstrap, total
 from .finetuning import FinetuneConfig
-from .runs import Run, RunConfig, floor_of, open_run, read_toml, scores, train_run
+from .runs import (
+    Run,
+    RunConfig,
+    floor_of,
+    open_run,
+    open_tokenizer,
+    read_toml,
+    scores,
+    train_run,
+)
 
 # Settings that have a flag: (table, name, type, what it is).
 FLAGS = [
@@ -159,7 +168,7 @@ def sample(options: argparse.Namespace) -> None:
 
 def tokenize(options: argparse.Namespace) -> None:
     """Show the tokens of a text, one a line: id and spelling."""
-    tokenizer = _opened(options.folder).tokenizer
+    tokenizer = open_tokenizer(options.folder)
     text = sys.stdin.read() if options.text == "-" else options.text
     ids = tokenizer.encode(text)
     for token in ids:

@@ -284,17 +284,9 @@ def open_run(folder: Path | str, *, device: torch.device | str = "cpu") -> Run:
             have the same number of tokens.
     """
     folder = Path(folder)
-    released, begun = (folder / "config.json").exists(), (folder / "run.toml").exists()
-    if not released and not begun:
-        raise FileNotFoundError(
-            f"expected a run (run.toml) or a released GPT-2 (config.json) in {folder}, found "
-            "neither; `train` makes a run"
-        )
+    released, begun = _kinds_in(folder)
     tables = read_toml(folder / "run.toml") if begun else {}
-    if released and not begun:
-        tokenizer = _released_tokenizer(folder)
-    else:
-        tokenizer = load_tokenizer(folder / "tokenizer.json")
+    tokenizer = open_tokenizer(folder)
     if released:
         model, step = pretrained.load(folder).to(device), tables.get("made", {}).get("step")
         _check_sizes(model.config.vocabulary_size, tokenizer.vocab_size, folder)
@@ -302,6 +294,30 @@ def open_run(folder: Path | str, *, device: torch.device | str = "cpu") -> Run:
     model = _model(_config_in(tables), tokenizer, device)
     step = training.load_best(model, folder)
     return Run(model.eval(), tokenizer, tables, step)
+
+
+def open_tokenizer(folder: Path | str) -> Tokenizer:
+    """The tokenizer of a folder that `open_run` opens, without its weights.
+
+    Raises:
+        FileNotFoundError, ValueError: as `open_run`.
+    """
+    folder = Path(folder)
+    released, begun = _kinds_in(folder)
+    if released and not begun:
+        return _released_tokenizer(folder)
+    return load_tokenizer(folder / "tokenizer.json")
+
+
+def _kinds_in(folder: Path) -> tuple[bool, bool]:
+    """Whether a folder holds a model in the released format, and whether it holds a run."""
+    released, begun = (folder / "config.json").exists(), (folder / "run.toml").exists()
+    if not released and not begun:
+        raise FileNotFoundError(
+            f"expected a run (run.toml) or a released GPT-2 (config.json) in {folder}, found "
+            "neither; `train` makes a run"
+        )
+    return released, begun
 
 
 def _released_tokenizer(folder: Path) -> BytePairTokenizer:

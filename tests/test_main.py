@@ -117,6 +117,17 @@ def test_the_tokens_of_a_text_are_shown(folder, capsys):
     assert out.splitlines()[-1] == f"{len(ids)} tokens, 11 bytes"
 
 
+def test_a_text_is_tokenized_without_reading_weights(folder, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(runs.pretrained, "load", None)
+    monkeypatch.setattr(runs.training, "load_best", None)
+    BytePairTokenizer.train(TEXT, 300).save_gpt2(tmp_path)
+    (tmp_path / "config.json").write_text("{}")
+    for each in (folder, tmp_path):
+        status, out, _ = said(capsys, "tokenize", each, "The cat")
+        assert status == 0
+        assert out.endswith("tokens, 7 bytes\n")
+
+
 def test_a_folder_says_what_it_holds(folder, capsys):
     status, out, _ = said(capsys, "info", folder)
     assert status == 0
