@@ -1,7 +1,8 @@
 """Which languages do we know so well that no model can beat us at them?
 
 A `MarkovSource` draws each token from a table, given the `order` tokens before it. Of such a
-language everything is known: the probability of any text, and the floor that no model passes on average,
+language everything is known: the probability of any text, and the floor that no model passes on
+average,
 
     h = - sum_c pi(c) sum_w P(w | c) log P(w | c)        the entropy rate, nats per token,
 

@@ -109,6 +109,11 @@ class Page:
         ]
 
     @cached_property
+    def table_rows(self):
+        """(line, cells) of each row of all tables, their heads left out; a cell is a token."""
+        return list(find_rows(self.tokens))
+
+    @cached_property
     def directives(self):
         """Fenced directives of the page, those inside other directives included."""
         return list(find_directives(self.tokens))
@@ -150,6 +155,16 @@ def directive_tokens(tokens):
         match = DIRECTIVE.match(token.info.strip())
         if token.type in ("fence", "colon_fence") and match:
             yield token, match[1], match[2].strip()
+
+
+def find_rows(tokens):
+    tokens = iter(tokens)
+    for token in tokens:
+        if token.type == "thead_open":
+            next(token for token in tokens if token.type == "thead_close")
+        elif token.type == "tr_open":
+            row = takewhile(lambda other: other.type != "tr_close", tokens)
+            yield token.map[0] + 1, [cell for cell in row if cell.type == "inline"]
 
 
 def find_directives(tokens, offset=0):

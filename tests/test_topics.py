@@ -9,7 +9,7 @@ import ast
 import re
 from dataclasses import dataclass
 from functools import cache
-from itertools import groupby, pairwise, takewhile
+from itertools import groupby, pairwise
 
 import pytest
 import yaml
@@ -47,14 +47,7 @@ class Row:
 
 
 def rows_of(page):
-    """The rows of all tables of the page, their heads left out."""
-    tokens = iter(page.tokens)
-    for token in tokens:
-        if token.type == "thead_open":
-            next(token for token in tokens if token.type == "thead_close")
-        elif token.type == "tr_open":
-            row = takewhile(lambda other: other.type != "tr_close", tokens)
-            yield row_of(token.map[0] + 1, [cell for cell in row if cell.type == "inline"])
+    return [row_of(line, cells) for line, cells in page.table_rows]
 
 
 def row_of(line, cells):
