@@ -348,7 +348,14 @@ class MultiHeadAttention(nn.Module):
             causal: whether a position sees no later one.
             bias: broadcasts to (B, H, T, S); added to the scores.
             cache: of the tokens before x, if x goes on with a text; the keys are theirs and x's.
+        Raises:
+            ValueError: shapes do not fit, or there are both a memory and a cache.
         """
+        if memory is not None and cache is not None:
+            raise ValueError(
+                "expected a memory or a cache, got both: a cache gains the keys of the next "
+                "tokens, and a memory comes whole each time, so its keys would be kept twice"
+            )
         queries, keys, values = map(self.split_heads, self._project(x, memory))
         if self.rotary:
             start = 0 if cache is None else cache.length
@@ -460,7 +467,7 @@ def _frequencies(channels: int, base: float) -> Tensor:
         raise ValueError(
             f"expected an even number of channels, a sine and a cosine each, got {channels}"
         )
-    # float64: at position 10,000 a float32 angle is already off in its fourth digit.
+    # float64: at position 10,000 a float32 angle can be off in its fourth decimal.
     return base ** (-torch.arange(0, channels, 2, dtype=torch.float64) / channels)
 
 

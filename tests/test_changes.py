@@ -112,4 +112,5 @@ def test_each_erratum_says_what_is_true_and_where():
 def test_one_version_holds_everywhere():
     newest = re.search(r"^## \[(\d+\.\d+\.\d+)\]", text_of("CHANGELOG.md"), re.MULTILINE)[1]
     package = re.search(r'^version = "(.+)"', text_of("pyproject.toml"), re.MULTILINE)[1]
-    assert newest == package == yaml.safe_load(text_of("CITATION.cff"))["version"]
+    book = yaml.safe_load(text_of("_config.yml"))["sphinx"]["config"]["version"]
+    assert newest == package == book == yaml.safe_load(text_of("CITATION.cff"))["version"]
