@@ -218,8 +218,9 @@ def facts(
 ) -> list[Item]:
     """some facts … what is the dish of arvia ? curry .
 
-    What is asked for does not stand in the text: who has read of the countries before, knows. Each
-    attribute of each country is equally likely to be asked for.
+    What is asked for does not stand in the text: who has read of the countries before, knows. Given
+    the text, each attribute of each country that it does not name is equally likely to be asked
+    for; so those of which documents often speak are asked for less often.
 
     Args:
         asked: whether of the pairs of attribute and country that documents ask for, or of those
@@ -335,7 +336,7 @@ def last_word(world: MicroWorld, count: int, *, generator: torch.Generator) -> l
 def endings(world: MicroWorld, count: int, *, generator: torch.Generator) -> list[Item]:
     """Which of four sentences can follow a story? The other three name what it names, and cannot.
 
-    The sentences differ in length, from 7 tokens to 11, whether right or wrong.
+    The sentences differ in length, from 6 words to 10, whether right or wrong.
     """
     _check(count)
     rng = _rng(generator)

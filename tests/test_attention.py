@@ -93,6 +93,18 @@ def test_a_sparse_mask_holds_its_band_its_global_tokens_and_its_random_keys(gene
     assert added.sum() > 3 * 28  # some are drawn where one already may look
 
 
+def test_each_query_draws_keys_of_its_own():
+    """T queries draw r of T keys: each key is seen by r (T - 1) / T of the others, in the mean."""
+    length, drawn = 211, 13
+    generator = torch.Generator().manual_seed(2)
+    mask = sparse_mask(length, window=1, global_tokens=0, random=drawn, generator=generator)
+    assert set(mask.sum(1).tolist()) == {drawn, drawn + 1}  # its own key may be among them
+    share = drawn / length
+    seen_by = mask.fill_diagonal_(False).sum(0)  # of T - 1 independent queries
+    error = math.sqrt((length - 1) * share * (1 - share))
+    assert ((seen_by - (length - 1) * share).abs() < 5 * error).all()
+
+
 def test_the_random_keys_come_from_the_generator():
     draws = [
         sparse_mask(29, window=1, global_tokens=0, random=3, generator=g.manual_seed(7))
@@ -174,6 +186,21 @@ def test_dropout_keeps_the_mean_of_the_output_and_drops_whole_weights():
     error = torch.stack([output for output, _ in draws]).std(0) / math.sqrt(len(draws))
     assert ((mean - whole).abs() < 5 * error).all()
     assert abs(float(dropped) - 0.3) < 0.005
+
+
+@pytest.mark.parametrize("need_weights", [True, False])
+@pytest.mark.parametrize("masked", [True, False])
+def test_dropout_is_the_same_on_each_path(masked, need_weights):
+    """With the unit vectors as values, the output is the weights: some gone, the others grown."""
+    p, values = 0.3, torch.eye(S, dtype=torch.float64).expand(11, 13, S, S)
+    queries, keys = normal(11, 13, T, D), normal(11, 13, S, D, seed=2)
+    options = {"mask": causal_mask(T, S) if masked else None, "need_weights": need_weights}
+    torch.manual_seed(0)
+    whole, _ = scaled_dot_product_attention(queries, keys, values, **options)
+    output, _ = scaled_dot_product_attention(queries, keys, values, dropout=p, **options)
+    left, n = output != 0, int((whole != 0).sum())
+    assert greatest_difference(output[left], whole[left] / (1 - p)) < EXACT
+    assert abs(1 - int(left.sum()) / n - p) < 5 * math.sqrt(p * (1 - p) / n)
 
 
 # many heads
@@ -278,6 +305,8 @@ def test_recording_changes_no_output_and_ends_with_its_block(generator):
     with recorded_weights(model) as maps:
         recorded = model["b"](model["a"](x, causal=True))
         assert {name: m.shape for name, m in maps.items()} == dict.fromkeys("ab", (B, 2, T, T))
+        assert recorded.requires_grad
+        assert not any(weights.requires_grad for weights in maps.values())
     assert torch.allclose(plain, recorded, atol=1e-6)
     maps.clear()
     model["a"](x)
@@ -390,6 +419,15 @@ def test_rotary_attention_moves_with_its_text(generator):
 def test_learned_positions_are_rows_of_their_table(generator):
     module = LearnedPositions(7, 5, generator=generator)
     assert torch.equal(module(3, start=4), module.table[4:7])
+
+
+@pytest.mark.parametrize("channels", [5, 53])
+def test_the_vector_of_a_position_begins_with_length_one_in_the_mean(generator, channels):
+    """N(0, 1 / C) for each of the C channels."""
+    numbers = LearnedPositions(1_009, channels, generator=generator).table.detach().flatten()
+    n, std = len(numbers), channels**-0.5
+    assert abs(float(numbers.mean())) < 5 * std / math.sqrt(n)
+    assert abs(float(numbers.square().mean()) * channels - 1) < 5 * math.sqrt(2 / n)
 
 
 # errors

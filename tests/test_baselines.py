@@ -440,6 +440,47 @@ def test_every_parameter_is_initialised_in_the_open(name, zeros):
     assert zero == {*zeros, "output.weight", "output.bias"}
 
 
+@pytest.mark.parametrize(
+    ("name", "parameter", "variance"),
+    [
+        ("window", "embedding.weight", 1),
+        ("window", "hidden.weight", 2 / (K * C)),
+        ("rnn", "embedding.weight", 1),
+        ("rnn", "recurrence.weight_ih_l0", 1 / C),
+        ("lstm", "recurrence.weight_ih_l1", 1 / HIDDEN),
+        ("convolution", "embedding.weight", 1),
+        ("convolution", "convolutions.1.weight", 2 / (K * C * LAYERS)),
+    ],
+)
+def test_initial_weights_have_the_variance_that_their_fan_in_asks_for(name, parameter, variance):
+    """2 before or after a ReLU, which halves it, else 1; the convolutions share theirs out."""
+    numbers = torch.cat([build(seed, name).state_dict()[parameter].flatten() for seed in range(97)])
+    n = len(numbers)
+    assert abs(float(numbers.mean())) < 5 * math.sqrt(variance / n)
+    assert abs(float(numbers.square().mean()) / variance - 1) < 5 * math.sqrt(2 / n)
+
+
+@pytest.mark.parametrize("kind", [RNN, LSTM])
+def test_the_weights_of_each_gate_begin_as_a_rotation_of_the_state(generator, kind):
+    weights = dict(recurrent(kind, generator).recurrence.named_parameters())
+    for layer in range(LAYERS):
+        for gate in weights[f"weight_hh_l{layer}"].detach().split(HIDDEN):
+            assert torch.allclose(gate @ gate.T, torch.eye(HIDDEN), atol=1e-5)
+
+
+def test_a_tied_table_begins_with_the_variance_of_an_output_layer():
+    numbers = torch.cat(
+        [
+            recurrent(RNN, torch.Generator().manual_seed(seed), tied=True, embedding_size=HIDDEN)
+            .output.weight.detach()
+            .flatten()
+            for seed in range(97)
+        ]
+    )
+    square = float(numbers.square().mean())
+    assert abs(square * HIDDEN - 1) < 5 * math.sqrt(2 / len(numbers))
+
+
 # errors
 
 

@@ -67,6 +67,15 @@ def test_a_segment_adds_its_vector():
     assert not torch.allclose(model(text), model(text, segments=parts), atol=1e-3)
 
 
+@pytest.mark.parametrize("segments", [0, 2])
+def test_dropout_falls_on_the_sum_of_token_position_and_segment(segments):
+    """With everything dropped, the bias of the last norm is left, and that begins at zero."""
+    config = replace(CONFIG, dropout=0.99999)
+    model = EncoderLM(config, segments=segments, generator=generator())
+    assert not model.states(ids(3, T)).any()
+    assert model.eval().states(ids(3, T)).all()
+
+
 def test_padding_is_not_seen():
     for model in (encoder(), translator()):
         text, lengths = ids(3, T), torch.tensor([5, 2, 4])

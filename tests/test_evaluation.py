@@ -389,8 +389,11 @@ def test_logits_of_half_precision_are_not_summed_in_it():
     def half(ids):
         return torch.zeros(*ids.shape, V, dtype=torch.float16)
 
-    score = corpus_perplexity(half, torch.zeros(40_001, dtype=torch.long), context_length=40_000)
+    text = torch.zeros(40_001, dtype=torch.long)
+    score = corpus_perplexity(half, text, context_length=40_000)
     assert score.loss == pytest.approx(math.log(V), rel=1e-6)
+    (found,) = choice_scores(half, [(text[:1], [text[1:], text[:2]])], context_length=40_000)
+    assert [each.score.loss for each in found] == pytest.approx([math.log(V)] * 2, rel=1e-6)
 
 
 # Zero probabilities and NaN

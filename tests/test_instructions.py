@@ -70,6 +70,13 @@ def test_as_many_come_as_are_asked_for_and_none_is_too_long(form):
     assert all(set(f"{request} {answer}".split()) <= words for request, answer in pairs)
 
 
+def test_a_request_with_its_answer_may_fill_all_the_room():
+    """In the world of three people a story with its question has 31 words or 32, put like this."""
+    generator = torch.Generator().manual_seed(0)
+    pairs = requests(MicroWorld(), Form("where", "say {} :"), 31, longest=32, generator=generator)
+    assert {len(f"{request} {answer}".split()) for request, answer in pairs} == {31, 32}
+
+
 def test_the_same_generator_draws_the_same_and_another_draws_others():
     form = Form("where", WAYS[2])
     assert drawn(form) == drawn(form) != drawn(form, seed=1)

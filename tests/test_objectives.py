@@ -141,12 +141,50 @@ def test_geometric_spans_hide_exactly_the_share_and_have_the_mean_of_the_paper()
     # of a long text hardly any span touches another, and only the last is cut
     lengths = [
         x
-        for _ in range(60)
+        for _ in range(150)
         for x in runs(choose_geometric_spans(4_000, rate=0.01, generator=draw))[1::2]
     ]
     spread = math.sqrt(sum((k + 1 - mean) ** 2 * w for k, w in enumerate(weights)) / sum(weights))
     assert abs(sum(lengths) / len(lengths) - mean) < 5 * spread / math.sqrt(len(lengths)) + 0.15
-    assert max(lengths) > 7
+    share = weights[-1] / sum(weights)  # of spans as long as a span can be
+    error = math.sqrt(share * (1 - share) / len(lengths))
+    assert abs(lengths.count(longest) / len(lengths) - share) < 5 * error < share
+
+
+def probabilities_of_geometric_spans(length, wanted, p, longest, chosen=frozenset()):
+    """{the hidden places: its probability}, span by span, by all ways to go on."""
+    left = wanted - len(chosen)
+    if not left:
+        return Counter({chosen: 1.0})
+    ways = Counter()
+    for k in range(1, longest + 1):
+        span = min(k, left)
+        for start in range(length - span + 1):
+            places = frozenset(range(start, start + span))
+            if not places & chosen:
+                ways[chosen | places] += p * (1 - p) ** (k - 1) / (length - span + 1)
+    found = Counter()
+    for way, weight in ways.items():
+        further = probabilities_of_geometric_spans(length, wanted, p, longest, way)
+        for places, probability in further.items():
+            found[places] += weight / sum(ways.values()) * probability
+    return found
+
+
+def test_geometric_spans_have_the_distribution_that_a_loop_over_all_ways_gives():
+    length, wanted, p, longest = 7, 5, 0.1, 5
+    expected = probabilities_of_geometric_spans(length, wanted, p, longest)
+    assert len(expected) == math.comb(length, wanted)
+    draws, draw = 5_000, generator(2)
+    options = {"rate": wanted / length, "p": p, "longest": longest}
+    counted = Counter(
+        frozenset(
+            choose_geometric_spans(length, **options, generator=draw).nonzero()[:, 0].tolist()
+        )
+        for _ in range(draws)
+    )
+    square = sum((counted[way] - draws * q) ** 2 / (draws * q) for way, q in expected.items())
+    assert square < len(expected) - 1 + 5 * math.sqrt(2 * (len(expected) - 1))  # chi-squared
 
 
 # ---- how ----------------------------------------------------------------------------------------
@@ -306,6 +344,17 @@ def test_a_prefix_model_predicts_only_what_it_has_not_seen():
         moved = (model(other, mask) - before).abs().amax(-1) > 1e-9
         assert not (moved[:, :t] & counted[:, :t]).any()
     assert (moved[:, 0] == ~counted[:, -2]).all()  # the last token is in a prefix of all
+
+
+def test_all_lengths_of_a_prefix_are_equally_likely_the_whole_text_included():
+    texts, length = 7_000, 7
+    (_, mask), _, counted = prefix_batch(text(texts, length + 1), generator=generator(5))
+    prefixes = mask[:, 0].sum(-1)  # what the first place sees
+    assert torch.equal(counted.sum(-1), length - prefixes + 1)
+    found = prefixes.bincount(minlength=length + 1)
+    expected, error = texts / length, math.sqrt(texts / length * (1 - 1 / length))
+    assert found[0] == 0
+    assert ((found[1:] - expected).abs() < 5 * error).all()
 
 
 def test_the_batches_are_what_fit_trains_on():

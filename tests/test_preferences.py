@@ -266,6 +266,14 @@ def test_a_reward_model_learns_from_comparisons_of_texts():
     assert (model(*answer_batch(good)) > model(*answer_batch(rows[2::3]))).all()
 
 
+def test_a_reward_models_head_begins_near_zero_and_without_a_bias():
+    heads = [RewardModel(small_gpt(), generator=draw(seed)).head for seed in range(89)]
+    assert all(head.bias is None for head in heads)
+    numbers = torch.cat([head.weight.detach().flatten() for head in heads])
+    mean_square = float(numbers.double().square().mean())
+    assert abs(mean_square / 0.02**2 - 1) < 5 * math.sqrt(2 / len(numbers))
+
+
 def test_a_reward_model_leaves_its_backbone_alone():
     backbone = small_gpt()
     model = RewardModel(backbone, generator=draw())
@@ -402,6 +410,39 @@ def test_a_baseline_makes_the_gradient_quieter():
         spreads.append(float(torch.stack(found).var(0).sum()))
     assert spreads[0] < spreads[1] / 2
     assert torch.equal(policy.logits, base.logits)
+
+
+def test_no_gradient_goes_through_advantages():
+    log_probs, advantages = table(1).requires_grad_(), table(2).requires_grad_()
+    reinforce_loss(log_probs, advantages).sum().backward()
+    assert advantages.grad is None
+    assert torch.equal(log_probs.grad, -advantages)
+
+
+def test_ppos_only_gradient_is_that_of_the_policy_as_it_is_now():
+    """It is -rho A where nothing is clipped, the gradient of the loss whatever A depends on."""
+    log_probs, shift = table(1).requires_grad_(), 0.1 * torch.linspace(-1, 1, K)
+    old, advantages = (table(1) - shift).requires_grad_(), table(2).requires_grad_()
+    ppo_loss(log_probs, old, advantages).sum().backward()
+    assert old.grad is advantages.grad is None
+    assert torch.allclose(log_probs.grad, -shift.exp() * advantages)
+
+
+def test_what_fit_is_given_are_sums_over_the_batch():
+    policy, base = TablePolicy(table(1)), TablePolicy(table(2))
+    first, second, preferred = torch.tensor([[0, 3, 5], [1, 2, 6], [1, 0, 1]])
+    pairs = (first, second, base(first).detach(), base(second).detach())
+    for nats_of, (items, goal) in (
+        (preference_nats, (pairs[:2], preferred)),
+        (partial(dpo_nats, beta=0.3), (pairs, preferred)),
+        (policy_nats, (pairs[::2], table(3)[:3])),
+        (partial(policy_nats, clip=0.2), (pairs[::2], table(3)[:3])),
+    ):
+        one_by_one = [
+            nats_of(policy, (tuple(item[i : i + 1] for item in items), goal[i : i + 1]))
+            for i in range(3)
+        ]
+        assert torch.isclose(nats_of(policy, (items, goal)), sum(one_by_one))
 
 
 def test_leave_one_out_by_hand():

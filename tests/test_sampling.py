@@ -347,10 +347,11 @@ def every_text(table, first, longest, stop):
 
 
 @pytest.mark.parametrize("alpha", [0.0, 1.0])
-def test_a_wide_enough_beam_finds_the_best_of_all_texts(generator, alpha):
+@pytest.mark.parametrize("first", [2, 0])  # 0 is what a text ends with, and may begin with, too
+def test_a_wide_enough_beam_finds_the_best_of_all_texts(generator, alpha, first):
     table = 2 * torch.randn(4, 4, generator=generator, dtype=torch.float64)
-    found = beam_search(lookup(table), [2], beams=4**4, max_new_tokens=4, stop=0, alpha=alpha)
-    best = sorted(every_text(table, 2, 4, 0), key=lambda t: -t[0] / (len(t[1]) - 1) ** alpha)
+    found = beam_search(lookup(table), [first], beams=4**4, max_new_tokens=4, stop=0, alpha=alpha)
+    best = sorted(every_text(table, first, 4, 0), key=lambda t: -t[0] / (len(t[1]) - 1) ** alpha)
     assert len(found) == len(best)
     for hypothesis, (log_prob, text) in zip(found[:20], best[:20], strict=True):
         assert hypothesis.log_prob == pytest.approx(log_prob)
@@ -388,6 +389,13 @@ def test_a_text_that_has_ended_keeps_its_score_among_those_that_go_on():
 def test_a_search_without_beams_is_refused(model):
     with pytest.raises(ValueError, match="1 beam or more, got 0"):
         beam_search(model, [1], beams=0, max_new_tokens=1)
+
+
+def test_dropout_is_off_while_beams_are_searched(generator):
+    config = GPTConfig(7, context_length=5, layers=1, heads=1, channels=2, dropout=0.5)
+    model = GPT(config, generator=generator).train()
+    found = [beam_search(model, [1], beams=3, max_new_tokens=4) for _ in range(2)]
+    assert [h.log_prob for h in found[0]] == [h.log_prob for h in found[1]]
 
 
 def test_beam_search_leaves_the_model_as_it_was(model):

@@ -47,6 +47,16 @@ def test_the_first_day_is_drawn_from_the_long_run():
     assert WEATHER.log_prob(WEATHER.encode("rain sun")) == pytest.approx(math.log(1 / 6 * 0.5))
 
 
+@pytest.mark.parametrize("order", [1, 2])
+def test_a_source_without_an_end_is_met_in_the_middle_of_its_long_run(order):
+    source, draws, count = random_source("abc", order, seed=3), generator(), 3_000
+    begins = torch.stack([source.sample(2, generator=draws) for _ in range(count)])
+    for text in product(range(3), repeat=2):
+        p = math.exp(source.log_prob(torch.tensor(text)))
+        seen = int((begins == torch.tensor(text)).all(-1).sum())
+        assert abs(seen / count - p) < 5 * math.sqrt(p * (1 - p) / count)
+
+
 def test_a_text_begins_after_an_end_token():
     assert COPYCAT.log_prob(COPYCAT.encode("a a <end>")) == pytest.approx(math.log(1 / 8))
 
@@ -324,8 +334,9 @@ def test_as_a_model_it_gives_distributions_and_ends_on_time(kind):
     assert (rows[:, :-1, 0] == 0).all()
 
 
-def test_samples_come_with_the_frequencies_of_the_source():
-    source = maps_of("pool", noise=0.2, weights=[3, 1], pairs=2)
+@pytest.mark.parametrize("noise", [0.2, 0.9])
+def test_samples_come_with_the_frequencies_of_the_source(noise):
+    source = maps_of("pool", noise=noise, weights=[3, 1], pairs=2)
     texts = source.sample(20_000, generator=generator())
     seen, counts = texts.unique(dim=0, return_counts=True)
     for text, count in zip(seen, counts, strict=True):

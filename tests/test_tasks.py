@@ -4,6 +4,7 @@ import json
 import math
 from collections import Counter
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 import torch
@@ -60,6 +61,17 @@ def test_labels_are_balanced_in_each_part(built, name, part):
     counts = built[name].counts(part).values()
     assert sum(counts) == SIZES[part]
     assert max(counts) - min(counts) <= 1
+
+
+@pytest.mark.parametrize("name", BUILDERS)
+@pytest.mark.parametrize("part", SIZES)
+def test_the_labels_of_a_part_stand_in_random_order(built, name, part):
+    """A pair of neighbours has one label with probability q = sum n_l (n_l - 1) / n (n - 1)."""
+    labels = [example.label for example in getattr(built[name], part)]
+    n = len(labels)
+    q = sum(count * (count - 1) for count in Counter(labels).values()) / (n * (n - 1))
+    alike = sum(a == b for a, b in pairwise(labels))
+    assert abs(alike - (n - 1) * q) < 5 * math.sqrt((n - 1) * q * (1 - q))
 
 
 @pytest.mark.parametrize("name", BUILDERS)
@@ -145,9 +157,29 @@ def test_a_perfect_reader_is_right_as_often_as_the_ceiling_says(build):
     assert 0 < task.ceiling_error < 0.008
 
 
+def test_reviews_are_shown_up_to_each_of_their_first_sentences(built):
+    """One to three of them alone, one or two in a pair; a share as good as all reviews go on."""
+    for name, most in (("sentiment", 3), ("same_polarity", 2)):
+        shown = Counter(text.split().count(".") for e in examples(built[name]) for text in e.texts)
+        n = shown.total()
+        assert set(shown) == set(range(1, most + 1))
+        assert all(shown[k] < n / most + 5 * math.sqrt(n / most) for k in range(2, most + 1))
+
+
 def test_acceptable_is_what_the_language_can_say(built):
     for example in examples(built["acceptability"]):
         assert possible(example.texts[0]) == bool(example.label)
+
+
+def test_words_change_places_in_half_of_the_unacceptable_and_give_way_in_the_others(built):
+    """Where a word gave way, the language stumbles at a name; else at another word in two of three.
+
+    So in one of three of them all: near none if no words changed places, two of three if all did.
+    """
+    texts = [e.texts[0].split() for e in examples(built["acceptability"]) if not e.label]
+    stumbles = [text[WORLD.first_impossible(text)] for text in texts]
+    others, n = sum(word not in tasks._KIND_OF for word in stumbles), len(texts)
+    assert abs(others - n / 3) < 5 * math.sqrt(n * 1 / 3 * 2 / 3)
 
 
 def test_the_unacceptable_are_as_long_as_the_acceptable():
@@ -235,6 +267,16 @@ def transfer(text):
     assert word == GIVES[verb][0]
     roles = (subject, what, other)[:: GIVES[verb][1]]
     return roles, [s.split() for s in text.split(" .") if s and s.split() != gift]
+
+
+def test_a_gift_is_told_alone_after_another_fact_or_before_it_equally_often(built):
+    places, n = Counter(), sum(SIZES.values())
+    for example in examples(built["paraphrases"]):
+        first, *more = example.texts[0].split(" . ")
+        told_first = bool(set(first.split()) & GIVES.keys())
+        places["alone" if not more else "before" if told_first else "after"] += 1
+    error = math.sqrt(n * 1 / 3 * 2 / 3)
+    assert all(abs(places[place] - n / 3) < 5 * error for place in ("alone", "before", "after"))
 
 
 def test_paraphrases_tell_the_same_facts_and_the_others_exchange_two_people(built):

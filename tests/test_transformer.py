@@ -240,6 +240,21 @@ def test_dropout_falls_on_what_is_added_and_on_the_attention_weights(generator):
     assert not torch.equal(block.eval()(x), x)
 
 
+@pytest.mark.parametrize("cross", [False, True])
+def test_what_a_post_norm_block_adds_is_dropped_before_the_norm(generator, cross):
+    """With everything dropped, only the norms are left."""
+    options = {"norm": "post", "cross": cross, "dropout": 0.99999}
+    block = randomised(Block(C, HEADS, **options, generator=generator))
+    x, memory = normal(B, T, C), normal(B, S, C, seed=2) if cross else None
+    norms = [block.attention_norm, block.feed_forward_norm]
+    norms[1:1] = [block.cross_norm] if cross else []
+    only_norms = x
+    for norm in norms:
+        only_norms = norm(only_norms)
+    assert greatest_difference(block(x, memory), only_norms) < EXACT
+    assert greatest_difference(block.eval()(x, memory), only_norms) > 0.1
+
+
 # encoder and decoder together
 
 
@@ -266,6 +281,20 @@ def test_a_target_token_changes_no_logits_before_it_and_all_sources_matter(gener
         other = source.clone()
         other[:, s] = (other[:, s] + 1) % 13
         assert (model(other, target) != logits).any(-1).all()
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_dropout_falls_on_the_embeddings_of_source_and_target(generator, norm):
+    """With everything dropped, the biases of the norms are left, and these begin at zero."""
+    model = translator(generator, norm=norm, dropout=0.99999)
+    source, target = ids(13, B, S), ids(17, B, T, seed=2)
+    memory, mask = model.encode(source)
+    assert not memory.any()
+    assert not model.decode(target, memory, mask).any()
+    model.eval()
+    memory, mask = model.encode(source)
+    assert memory.all()
+    assert model.decode(target, memory, mask).all()
 
 
 def test_padding_of_the_source_changes_nothing(generator):

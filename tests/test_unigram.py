@@ -237,6 +237,13 @@ def test_em_never_lowers_the_likelihood_between_prunings():
             assert after.log_likelihood >= before.log_likelihood - 1e-9
 
 
+def test_each_pruning_leaves_three_quarters_down_to_the_number_asked_for():
+    _, steps = trained(vocab_size=307)
+    sizes = [size - 256 for size in dict.fromkeys(step.n_pieces for step in steps)]
+    assert sizes[-1] == 307 - 256 - 1  # one special token
+    assert sizes[1:] == [max(sizes[-1], int(0.75 * size)) for size in sizes[:-1]]
+
+
 def test_one_step_of_em_rises_from_any_start():
     for seed in range(20):
         draw = random.Random(seed)

@@ -189,12 +189,30 @@ def test_the_last_word_is_not_the_one_named_last(items):
         assert [word for word in item.prompt.split() if word in kind][-1] != item.answer
 
 
+def test_any_fact_may_be_asked_for_of_countries_that_the_text_does_not_name():
+    """Given the text, all these facts alike: 1,200 items, five standard deviations a fact."""
+    asked, expected, variance = Counter(), Counter(), Counter()
+    for item in zero_shot.facts(OTHER, 1_200, generator=generator()):
+        *text, attribute, _, country, _ = item.prompt.split()  # … the dish of arvia ?
+        asked[attribute, country] += 1
+        free = [
+            (name, other)
+            for j, name in enumerate(ATTRIBUTES)
+            for i, other in enumerate(COUNTRIES[: OTHER.countries])
+            if other not in text and not unasked(i, j)
+        ]
+        expected.update(dict.fromkeys(free, 1 / len(free)))
+        variance.update(dict.fromkeys(free, (1 - 1 / len(free)) / len(free)))
+    assert asked.keys() <= expected.keys()
+    for fact in expected:
+        assert abs(asked[fact] - expected[fact]) < 5 * math.sqrt(variance[fact])
+
+
 def test_right_and_wrong_endings_are_about_equally_long():
     items = zero_shot.endings(WORLD, 400, generator=generator())
     right = [len(item.answer.split()) for item in items]
     wrong = [len(c.split()) for item in items for c in item.choices if c != item.answer]
-    assert min(right) < max(right)
-    assert min(wrong) < max(wrong)
+    assert {*right} == {*wrong} == {*range(6, 11)}
     assert abs(sum(right) / len(right) - sum(wrong) / len(wrong)) < 1
 
 
