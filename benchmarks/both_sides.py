@@ -703,7 +703,8 @@ def lines_of(result):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("cache", type=Path, nargs="?", default=Path("cache"))
+    default = RESULTS.parent / "_build" / "both_sides"
+    parser.add_argument("cache", type=Path, nargs="?", default=default)
     parser.add_argument("--part", choices=PARTS, nargs="+")
     parser.add_argument("--quick", action="store_true", help="a few steps each, nothing written")
     options = parser.parse_args()

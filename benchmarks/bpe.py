@@ -175,6 +175,8 @@ def main():
         [
             f"- {len(megabyte.encode()):,} bytes of the embedded English to train on, "
             f"{len(library.encode()):,} of topics and sources to encode",
+            "- the 4,096 tokens were learned from the first 4 MB of the text that is encoded; "
+            "GPT-2's own: results/bpe_gpt2.md",
             "- the ids are equal, and the merges are those of the recounting trainer",
             "- " + ", ".join(f"{name} {version(name)}" for name in names),
         ],

@@ -309,7 +309,7 @@ def depth_of(home, command):
         rest = [depth_cell(*shape, best["rate"], seed) for seed in SEEDS[1:]]
         cells += [best, *(looked_at(cell, home) for cell in rest)]
     return {
-        "machine": f"{machine()}; torch {torch.__version__}",
+        "machine": machine(),
         "command": command,
         "steps": STEPS,
         "tried": [

@@ -8,9 +8,11 @@ import platform
 import random
 import re
 import statistics
+import subprocess
 import sys
 import time
 from datetime import date
+from importlib.metadata import version
 from pathlib import Path
 
 RESULTS = Path(__file__).parents[1] / "results"
@@ -42,6 +44,37 @@ def processor():
         return platform.processor() or platform.machine()
 
 
+def abilities():
+    """What tells processors of one name apart: family, model, and the instructions that count."""
+    try:
+        about = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return platform.machine()
+    told = dict(re.findall(r"^(cpu family|model|flags|Features)\s*:\s*(.*)$", about, re.MULTILINE))
+    has = set(told.get("flags", told.get("Features", "")).split())
+    numbers = [f"{name} {told[key]}" for name, key in _NUMBERS.items() if key in told]
+    return " ".join([*numbers, *(name for name in _INSTRUCTIONS if name in has)])
+
+
+_NUMBERS = {"family": "cpu family", "model": "model"}
+_INSTRUCTIONS = ["avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf16", "amx_tile", "asimd", "sve"]
+
+
+def commit():
+    """Which state of the repository this is; `+` after it: with changes."""
+    try:
+        said = subprocess.run(
+            ["git", "describe", "--always", "--dirty=+", "--abbrev=12", "--exclude=*"],
+            cwd=RESULTS.parent,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return "no commit"
+    return f"commit {said.stdout.strip()}"
+
+
 def rows(rounds, targets):
     """The table of a record, and the names of the measures whose median misses what is asked.
 
@@ -64,8 +97,9 @@ def rows(rounds, targets):
 
 
 def machine():
-    """Where and when, as one line of a record."""
-    return f"Python {platform.python_version()}, {processor()}, one thread each, {date.today()}"
+    """Where, when, and with what, as one line of a record."""
+    made_of = f"Python {platform.python_version()}, torch {version('torch')}, {commit()}"
+    return f"{made_of}, {processor()} ({abilities()}), one thread each, {date.today()}"
 
 
 def record(name, lines):

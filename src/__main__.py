@@ -8,6 +8,7 @@ message says why), 2 the command was not understood, 130 interrupted.
 
 import argparse
 import json
+import re
 import shlex
 import sys
 from collections.abc import Sequence
@@ -19,7 +20,16 @@ import torch
 from . import corpora, finetuning, parallel, runs, runtime, sampling, tasks
 from .evaluation import bootstrap, total
 from .finetuning import FinetuneConfig
-from .runs import Run, RunConfig, floor_of, open_run, read_toml, scores, train_run
+from .runs import (
+    Run,
+    RunConfig,
+    floor_of,
+    open_run,
+    open_tokenizer,
+    read_toml,
+    scores,
+    train_run,
+)
 
 # Settings that have a flag: (table, name, type, what it is).
 FLAGS = [
@@ -27,7 +37,7 @@ FLAGS = [
     ("data", "vocabulary_size", int, "the most tokens that the tokenizer may have"),
     ("data", "batch_size", int, "texts in a batch"),
     ("data", "seed", int, "of the weights, the order of the batches, and dropout"),
-    ("data", "separator", str, "what stands between two documents of the text; '\\n' is a newline"),
+    ("data", "separator", str, "what stands between two documents; '\\n': a newline, '\\t': a tab"),
     ("model", "context_length", int, "the longest text that the model sees, in tokens"),
     ("model", "layers", int, "how many blocks"),
     ("model", "heads", int, "attention heads in a block; they divide the channels"),
@@ -35,7 +45,12 @@ FLAGS = [
     ("model", "dropout", float, "share of activations dropped while training"),
     ("training", "steps", int, "how many updates"),
     ("training", "learning_rate", float, "the greatest; reached at the end of the warm-up"),
-    ("training", "warm_up", int, "steps in which the learning rate rises"),
+    (
+        "training",
+        "warm_up",
+        int,
+        "steps in which the rate rises; unless given, half of all at most",
+    ),
     ("training", "weight_decay", float, "of the matrices"),
     ("training", "accumulation", int, "in how many parts a batch is taken: more need less memory"),
     ("training", "precision", str, "float32, or bfloat16 for the products of matrices"),
@@ -74,7 +89,7 @@ def train(options: argparse.Namespace) -> None:
     flags: dict[str, dict] = {"data": {"text": options.text} if options.text else {}}
     for table, name, _, _ in FLAGS:
         if (value := getattr(options, name)) is not None:
-            value = value.encode().decode("unicode_escape") if name == "separator" else value
+            value = _unescaped(value) if name == "separator" else value
             flags.setdefault(table, {})[name] = value
     kept = options.folder / "run.toml"
     if options.config:
@@ -97,12 +112,20 @@ def train(options: argparse.Namespace) -> None:
             print(f"Next: python -m src sample {folder}   or   evaluate {folder}")
 
 
+def _unescaped(text: str) -> str:
+    r"""The text with \n, \t and \\ as what they stand for; all other characters are themselves."""
+    meant = {"n": "\n", "t": "\t", "\\": "\\"}
+    return re.sub(r"\\([nt\\])", lambda found: meant[found[1]], text)
+
+
 def evaluate(options: argparse.Namespace) -> None:
     """Score a text: the test part of the run's own, or any other."""
     run = _opened(options.folder)
     own = not options.text and run.config is not None
     if own:
         documents, name = list(run.config.parts().test), f"the test part of {run.config.data.text}"
+        if not documents:
+            raise ValueError(f"{name} is empty (test = 0 in the run's settings): name a text")
     else:
         name = options.text or "python-docs"
         documents = list(corpora.load(name))
@@ -145,7 +168,7 @@ def sample(options: argparse.Namespace) -> None:
 
 def tokenize(options: argparse.Namespace) -> None:
     """Show the tokens of a text, one a line: id and spelling."""
-    tokenizer = _opened(options.folder).tokenizer
+    tokenizer = open_tokenizer(options.folder)
     text = sys.stdin.read() if options.text == "-" else options.text
     ids = tokenizer.encode(text)
     for token in ids:
@@ -202,12 +225,17 @@ def finetune(options: argparse.Namespace) -> None:
 
 
 def classify(options: argparse.Namespace) -> None:
-    """Print label and probability for each line of a file, with a fine-tuned model."""
+    """Print label and probability for each line of a file; a blank line stays blank."""
     tuned = finetuning.load(options.folder, device=runtime.device())
-    text = sys.stdin.read() if options.file == "-" else Path(options.file).read_text("utf-8")
-    lines = [line for line in text.splitlines() if line.strip()]
-    examples = [_texts(line, tuned.forms.family) for line in lines]
-    for probs in finetuning.predict(tuned, examples):
+    text = sys.stdin.read() if options.file == "-" else Path(options.file).read_bytes().decode()
+    lines = text.removesuffix("\n").split("\n")  # splitlines would cut at U+2028 and others, too
+    examples = [_texts(line, tuned.forms.family) for line in lines if line.strip()]
+    answers = iter(finetuning.predict(tuned, examples))
+    for line in lines:
+        if not line.strip():
+            print()
+            continue
+        probs = next(answers)
         best = int(probs.argmax())
         print(f"{tuned.forms.labels[best]}\t{float(probs[best]):.4f}")
 

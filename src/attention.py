@@ -17,7 +17,6 @@ Derived in the chapters `attention/attention`, `masks`, `heads` and `positions`.
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
 
 import torch
 from torch import Tensor, nn
@@ -181,50 +180,9 @@ def _forbidden_to_minus_infinity(scores: Tensor, allowed: Tensor | None) -> Tens
     return scores if allowed is None else scores.masked_fill(~allowed, -torch.inf)
 
 
-def affine(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """x W' + b: `functional.linear`, but by a faster road where x is a single row on a CPU.
-
-    Such a row is what generation with a cache computes all the time. Each weight is used once then,
-    so fetching them is what takes the time, and on some processors torch's product of a matrix and
-    a vector fetches half as fast as its product of a *batch* of matrices and vectors does. So a
-    large matrix is handed over as a batch of its parts.
-
-    Args:
-        x: (..., inputs).
-        weight: (outputs, inputs).
-        bias: (outputs,).
-    """
-    outputs, inputs = weight.shape
-    if x.numel() != inputs or outputs * inputs < _CACHED or not x.is_cpu:
-        return functional.linear(x, weight, bias)
-    parts = _equal_parts(outputs)
-    column = x.reshape(1, inputs).expand(parts, 1, inputs).mT  # this layout is the fast one
-    matrices = weight.unflatten(0, (parts, -1))  # (parts, outputs / parts, inputs)
-    if bias is None:
-        product = torch.bmm(matrices, column)
-    else:
-        product = torch.baddbmm(bias.view(parts, -1, 1), matrices, column)
-    return product.view(*x.shape[:-1], outputs)
-
-
-_CACHED = 2**18  # numbers; a matrix of fewer, a megabyte, stays near the processor anyway
-
-
-@cache
-def _equal_parts(n: int) -> int:
-    """In how few equal parts n things can be laid, but in more than one; 1: not in 32 or fewer."""
-    return next((parts for parts in range(2, 33) if n % parts == 0), 1)
-
-
-class Linear(nn.Linear):
-    """torch's, computed by `affine`."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(..., inputs) -> (..., outputs)."""
-        return affine(x, self.weight, self.bias)
-
-
-def linear(inputs: int, outputs: int, *, bias: bool = True, generator: torch.Generator) -> Linear:
+def linear(
+    inputs: int, outputs: int, *, bias: bool = True, generator: torch.Generator
+) -> nn.Linear:
     """A linear layer whose weights are N(0, 1 / inputs), so that it keeps the variance; bias 0.
 
     Args:
@@ -233,7 +191,8 @@ def linear(inputs: int, outputs: int, *, bias: bool = True, generator: torch.Gen
         generator: draws the weights; on the CPU.
     """
     # skip_init: the layer's own initialisation would draw from the global generator.
-    layer = skip_init(Linear, inputs, outputs, bias=bias)
+    device = torch.get_default_device()
+    layer = skip_init(nn.Linear, inputs, outputs, bias=bias, device=device)
     with torch.no_grad():
         layer.weight.normal_(std=1 / math.sqrt(inputs), generator=generator)
         if bias:
@@ -392,8 +351,8 @@ class MultiHeadAttention(nn.Module):
         bias, bias_of_the_rest = (
             (None, None) if self.qkv.bias is None else self.qkv.bias.split(split)
         )
-        keys_and_values = affine(memory, of_the_rest, bias_of_the_rest)
-        return affine(x, of_queries, bias), *keys_and_values.chunk(2, dim=-1)
+        keys_and_values = functional.linear(memory, of_the_rest, bias_of_the_rest)
+        return functional.linear(x, of_queries, bias), *keys_and_values.chunk(2, dim=-1)
 
     def split_heads(self, x: Tensor) -> Tensor:
         """(B, T, C) -> (B, H, T, D): head h takes the channels from h D up to (h + 1) D."""

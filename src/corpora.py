@@ -301,9 +301,7 @@ def _has_letters(text: str) -> bool:
 
 
 def _has_sentences(text: str) -> bool:
-    return (
-        len({"the", "be", "to", "of", "and", "that", "have", "with"}.intersection(words(text))) > 1
-    )
+    return len(_STOP_WORDS.intersection(words(text))) > 1
 
 
 def _has_new_lines(text: str) -> bool:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from .attention import LearnedPositions, affine, padding_mask
+from .attention import LearnedPositions, padding_mask
 from .gpt import GPTConfig, blocks_of, initialise
 from .likelihood import check_batch
 from .transformer import Encoder, EncoderDecoder
@@ -90,7 +90,7 @@ class EncoderLM(nn.Module):
 
     def unembed(self, states: Tensor) -> Tensor:
         """Logits, (..., V), from states, (..., C)."""
-        return affine(states, self.embedding)
+        return functional.linear(states, self.embedding)
 
 
 class EncoderDecoderLM(EncoderDecoder):

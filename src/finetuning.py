@@ -25,7 +25,6 @@ Derived in the chapter `gpt/gpt1_finetuning`.
 
 import json
 import math
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
@@ -52,6 +51,7 @@ from .likelihood import token_log_probs
 from .tasks import FAMILIES, Example, Task
 from .tokenization import Tokenizer
 from .training import History, fit, linear_decay, parameter_groups
+from .transformer import Decoder, Encoder
 
 START, DELIM, EXTRACT = range(3)  # after the V tokens of the vocabulary: V, V + 1, V + 2
 NEW_TOKENS = 3
@@ -202,17 +202,25 @@ def vocabulary_size(backbone: Backbone) -> int:
 def parts(backbone: Backbone) -> list[list[str]]:
     """The names of a model's parameters by depth: embeddings, each block, and what is above.
 
-    An LSTM's blocks are its layers. Above a GPT's blocks stands the last norm, and an unembedding
-    that is not tied; above an LSTM's layers, the output.
+    An LSTM's blocks are its layers; above them stands the output. Above the blocks of the others
+    stand the last norm and an unembedding that is not tied. An encoder-decoder has two stacks: its
+    depth d is block d of both. What is in no block and not above is an embedding, whatever it is
+    called: of tokens, of positions, of segments.
     """
-    depths = {}
-    for name, _ in backbone.named_parameters():
-        block = re.search(r"blocks\.(\d+)\.|_l(\d+)$", name)
-        below = name.startswith(("embedding", "positions"))
-        depths[name] = 1 + int(block[1] or block[2]) if block else 0 if below else math.inf
-    layers = max(depth for depth in depths.values() if depth < math.inf)
-    numbers = [*range(layers + 1), math.inf]
-    return [[name for name, depth in depths.items() if depth == n] for n in numbers]
+    if isinstance(backbone, RNN | LSTM):
+        layers, above = backbone.recurrence.all_weights, [backbone.output]
+    else:
+        above = [part for part in backbone.modules() if isinstance(part, Encoder | Decoder)]
+        levels = zip(*(stack.blocks for stack in above), strict=True)
+        layers = [[p for block in level for p in block.parameters()] for level in levels]
+        above += [each] if (each := getattr(backbone, "unembedding", None)) is not None else []
+    depths = {id(p): len(layers) + 1 for module in above for p in module.parameters()}
+    depths |= {id(p): depth for depth, layer in enumerate(layers, start=1) for p in layer}
+    depths[id(_table(backbone))] = 0  # also where it is the unembedding
+    by_depth: list[list[str]] = [[] for _ in range(len(layers) + 2)]
+    for name, parameter in backbone.named_parameters():
+        by_depth[depths.get(id(parameter), 0)].append(name)
+    return by_depth
 
 
 @torch.no_grad()

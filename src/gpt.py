@@ -28,7 +28,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from .attention import KeyValueCache, LearnedPositions, affine, linear
+from .attention import KeyValueCache, LearnedPositions, linear
 from .likelihood import check_batch
 from .transformer import Block, Decoder, Encoder
 
@@ -92,7 +92,7 @@ class GPTConfig:
             size = getattr(self, name)
             if size is None and name == "hidden":
                 continue
-            if not isinstance(size, int) or size < 1:
+            if type(size) is not int or size < 1:  # True is no size
                 raise ValueError(f"expected {name} to be a whole number above 0, got {size!r}")
         if self.channels % self.heads:
             raise ValueError(
@@ -270,7 +270,7 @@ class GPT(nn.Module):
     def unembed(self, states: Tensor) -> Tensor:
         """Logits, (..., V), from states, (..., C)."""
         if self.unembedding is None:
-            return affine(states, self.embedding)
+            return functional.linear(states, self.embedding)
         return self.unembedding(states)
 
     def new_cache(self) -> list[KeyValueCache]:

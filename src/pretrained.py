@@ -24,19 +24,21 @@ Derived in the chapter `gpt/gpt2`.
 """
 
 import json
+import math
 import os
 import pickle
 import re
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+import warnings
+from collections.abc import Callable, Collection, Iterator, Mapping, Set
 from contextlib import contextmanager
 from pathlib import Path
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from . import corpora
 from .files import replacing, write_text
@@ -45,6 +47,10 @@ from .gpt import GPT, GPTConfig
 SOURCE = "https://huggingface.co/openai-community"
 _NAMES = {"small": "gpt2", "medium": "gpt2-medium", "large": "gpt2-large", "xl": "gpt2-xl"}
 _WEIGHTS, _INDEX, _OLD = "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin"
+_TOKENIZER = {  # SHA-256 of OpenAI's encoder.json and vocab.bpe, under the names they have there
+    "vocab.json": "196139668be63f3b5d6574427317ae82f612a97c5d1cdaf36ed2256dbf636783",
+    "merges.txt": "1ce1664773c50f3e0cc8842619a93edc4624525b728b188a9e0be33b7726adc5",
+}
 _FIELDS = {
     "vocabulary_size": "vocab_size",
     "context_length": "n_positions",
@@ -60,6 +66,7 @@ _FIXED = {
     "scale_attn_by_inverse_layer_idx": False,
     "add_cross_attention": False,
 }
+_DROPOUTS = ("attn_pdrop", "embd_pdrop", "resid_pdrop")
 _PARTS = {
     "attention.qkv": "attn.c_attn",
     "attention.output": "attn.c_proj",
@@ -78,31 +85,31 @@ class CheckpointError(ValueError):
 def load(folder: str | os.PathLike[str]) -> GPT:
     """The model of a folder in the released format of GPT-2, in evaluation mode, on the CPU.
 
-    Names and shapes are compared before anything is copied.
+    Names and shapes are compared before memory is taken for any weight, so that a small folder
+    cannot ask for a large model.
 
     Raises:
-        CheckpointError: a file is missing, cut off or of another kind, or names, shapes or
-            settings are not those of a GPT-2.
+        CheckpointError: a file is missing, cut off or of another kind; names, shapes or settings
+            are not those of a GPT-2; a weight is no floating-point number, or not finite; or a
+            tensor stands there under two names, with different values.
+    Warns:
+        UserWarning: the three dropouts of the released format differ; ours is one.
     """
     folder = Path(folder)
     config = _read_config(folder)
-    model = GPT(config, generator=torch.Generator().manual_seed(0))
-    names = released_names(config)
-    with _opened(folder) as (shapes, read):
-        shapes = {name.removeprefix("transformer."): shape for name, shape in shapes.items()}
-        if config.tied:
-            shapes.pop("lm_head.weight", None)  # a second name of wte.weight
-        _check_names(set(names.values()), {n for n in shapes if not _MASKS.fullmatch(n)}, folder)
-        own = model.state_dict()
-        for ours, theirs in names.items():
-            expected = own[ours].mT.shape if _is_transposed(ours) else own[ours].shape
-            if shapes[theirs] != tuple(expected):
-                raise CheckpointError(
-                    f"expected {theirs} in {folder} to have the shape {tuple(expected)} (from "
-                    f"config.json), got {shapes[theirs]}; config and weights are of two models"
-                )
-        weights = {ours: read(theirs) for ours, theirs in names.items()}
-    model.load_state_dict({n: w.mT if _is_transposed(n) else w for n, w in weights.items()})
+    with _opened(folder) as (stored, read):
+        names = _bare_names(stored, read, tied=config.tied, folder=folder)
+        shapes = {bare: stored[full] for bare, full in names.items()}
+        _check_shapes(config, shapes, folder)
+        with torch.device("meta"):  # no memory, and nothing is drawn
+            model = GPT(config, generator=torch.Generator("cpu"))
+        state = {}
+        for ours, theirs in released_names(config).items():
+            weight = _checked(read(names[theirs]), theirs, folder)
+            weight = weight.mT if _is_transposed(ours) else weight
+            own = torch.empty(weight.shape)  # a copy: stored tensors may share their memory
+            state[ours] = nn.Parameter(own.copy_(weight))
+    model.load_state_dict(state, assign=True)
     return model.eval()
 
 
@@ -137,25 +144,30 @@ def save(model: GPT, folder: str | os.PathLike[str]) -> Path:
 def download(
     size: str = "small", folder: str | os.PathLike[str] | None = None, *, source: str = SOURCE
 ) -> Path:
-    """The folder of a published GPT-2, fetched unless it is there already; hand it to `load`.
+    """The folder of a published GPT-2, fetched unless it is there already: weights and tokenizer.
 
-    The checksum is the one that the server announces for the stored file, so it proves that the
-    bytes came whole; whom to trust is your choice of the source. 0.5 to 6.4 GB.
+    Hand it to `load`, or to `open_run` and the command line. The weights' checksum is the one that
+    the server announces for the stored file, so it proves that the bytes came whole; whom to trust
+    is your choice of the source. That of the tokenizer is known: all sizes share it. 0.5 to 6.4 GB.
 
     Args:
         size: "small", "medium", "large" or "xl".
         folder: where to; None: the cache of `src.corpora`.
-        source: an address below which `gpt2/resolve/main/model.safetensors` lies.
+        source: an address below which `gpt2/resolve/main/model.safetensors` lies, and beside it
+            `vocab.json` and `merges.txt`.
     Raises:
         ValueError: another size.
-        src.corpora.DownloadError: the file could not be fetched whole.
+        src.corpora.DownloadError: a file could not be fetched whole.
     """
     config = GPTConfig.gpt2(size)
     folder = Path(folder) if folder else corpora.cache_folder() / _NAMES[size]
     sums = folder / "SHA256"
-    url = f"{source}/{_NAMES[size]}/resolve/main/{_WEIGHTS}"
+    place = f"{source}/{_NAMES[size]}/resolve/main"
+    url = f"{place}/{_WEIGHTS}"
     digest = sums.read_text("ascii").strip() if sums.exists() else _announced_checksum(url)
     corpora.download(url, folder / _WEIGHTS, sha256=digest)
+    for name, known in _TOKENIZER.items():
+        corpora.download(f"{place}/{name}", folder / name, sha256=known)
     write_text(folder / "config.json", json.dumps(_released_config(config), indent=2) + "\n")
     write_text(sums, digest + "\n")
     return folder
@@ -189,7 +201,7 @@ def _read_config(folder: Path) -> GPTConfig:
             f"expected config.json in {folder}, found none; a folder in the released format holds "
             f"config.json and {_WEIGHTS}"
         ) from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise CheckpointError(f"expected JSON in {path}, got something else: {error}") from None
     if not isinstance(stored, dict):
         raise CheckpointError(f"expected an object in {path}, got {type(stored).__name__}")
@@ -204,26 +216,46 @@ def _read_config(folder: Path) -> GPTConfig:
         raise CheckpointError(f"expected {', '.join(absent)} in {path}, found none")
     activation = stored.get("activation_function", "gelu_new")
     known = {theirs: ours for ours, theirs in _ACTIVATIONS.items()}
-    if activation not in known:
+    if not isinstance(activation, str) or activation not in known:
         raise CheckpointError(
             f"expected an activation_function among {sorted(known)} in {path}, got {activation!r}"
         )
+    if not isinstance(tied := stored.get("tie_word_embeddings", True), bool):
+        raise CheckpointError(f"expected tie_word_embeddings true or false in {path}, got {tied!r}")
     try:
         return GPTConfig(
             **{ours: stored[theirs] for ours, theirs in _FIELDS.items()},
             hidden=stored.get("n_inner"),
             activation=known[activation],
             eps=stored.get("layer_norm_epsilon", 1e-5),
-            dropout=stored.get("resid_pdrop", 0.1),
-            tied=stored.get("tie_word_embeddings", True),
-            initial_std=stored.get("initializer_range", 0.02),
+            dropout=_dropout(stored, path),
+            tied=tied,
+            initial_std=_initial_std(stored),
         )
     except (TypeError, ValueError) as error:
         raise CheckpointError(f"{path} describes no GPT-2: {error}") from error
 
 
+def _dropout(stored: Mapping, path: Path) -> float:
+    """The dropout of a model that has one for all places; what adds to the stream decides."""
+    rates = {name: stored.get(name, 0.1) or 0.0 for name in _DROPOUTS}  # null: none
+    if len(set(rates.values())) > 1:
+        warnings.warn(
+            f"{path} asks for {rates}, but this model has one dropout: training goes on with "
+            f"{rates['resid_pdrop']!r} everywhere (nothing else depends on it)",
+            stacklevel=4,
+        )
+    return rates["resid_pdrop"]
+
+
+def _initial_std(stored: Mapping) -> float:
+    """Weights that are there need none: a value that cannot be is no reason to refuse them."""
+    value = stored.get("initializer_range")
+    return value if isinstance(value, int | float) and 0 < value < math.inf else 0.02
+
+
 def _released_config(config: GPTConfig) -> dict:
-    dropouts = dict.fromkeys(("attn_pdrop", "embd_pdrop", "resid_pdrop"), config.dropout)
+    dropouts = dict.fromkeys(_DROPOUTS, config.dropout)
     return {
         "architectures": ["GPT2LMHeadModel"],
         **_FIXED,
@@ -245,30 +277,34 @@ Opened = tuple[Mapping[str, tuple[int, ...]], Callable[[str], Tensor]]
 
 @contextmanager
 def _opened(folder: Path) -> Iterator[Opened]:
-    """Names and shapes of all stored tensors, and a function that reads one by its bare name."""
+    """Names and shapes of all stored tensors, and a function that reads one by its name."""
     if (folder / _INDEX).exists():
         paths = _pieces(folder)
     elif (folder / _WEIGHTS).exists():
         paths = [folder / _WEIGHTS]
     elif (folder / _OLD).exists():
         tensors = _read_old(folder / _OLD)
-        bare = {name.removeprefix("transformer."): tensor for name, tensor in tensors.items()}
-        yield {name: tuple(t.shape) for name, t in bare.items()}, bare.__getitem__
+        yield {name: tuple(t.shape) for name, t in tensors.items()}, tensors.__getitem__
         return
     else:
         raise CheckpointError(f"expected {_WEIGHTS}, {_INDEX} or {_OLD} in {folder}, found none")
-    files = {path: _open(path) for path in paths}
-    homes = {name: file for file in files.values() for name in file.keys()}  # noqa: SIM118
-    full = {name.removeprefix("transformer."): name for name in homes}
+    homes = {}
+    for path in paths:
+        file = _open(path)
+        for name in file.keys():  # noqa: SIM118
+            if name in homes:
+                raise CheckpointError(f"expected {name} once in {folder}, got it in two files")
+            homes[name] = file
     shapes = {name: tuple(file.get_slice(name).get_shape()) for name, file in homes.items()}
-    yield shapes, lambda name: homes[full[name]].get_tensor(full[name])
+    yield shapes, lambda name: homes[name].get_tensor(name)
 
 
 def _open(path: Path):
+    if not path.exists():
+        raise CheckpointError(f"expected {path.name} in {path.parent}, found none")
+    _check_file(path)
     try:
         return safe_open(path, framework="pt")
-    except FileNotFoundError:
-        raise CheckpointError(f"expected {path.name} in {path.parent}, found none") from None
     except SafetensorError as error:
         raise CheckpointError(
             f"expected a whole safetensors file at {path}, got something else ({error}); "
@@ -276,34 +312,143 @@ def _open(path: Path):
         ) from error
 
 
+def _check_file(path: Path) -> None:
+    """Refuse what is no file, and the note that Git leaves in the place of a large one."""
+    if not path.is_file():
+        raise CheckpointError(f"expected a file at {path}, got something else, such as a folder")
+    with path.open("rb") as file:
+        if file.read(len(_POINTER)) == _POINTER:
+            raise CheckpointError(
+                f"expected weights in {path}, got the note that Git leaves in their place; "
+                "`git lfs pull` in that folder fetches them"
+            )
+
+
+_POINTER = b"version https://git-lfs"
+
+
 def _pieces(folder: Path) -> list[Path]:
     try:
         places = json.loads((folder / _INDEX).read_text(encoding="utf-8"))["weight_map"].values()
         names = sorted(set(places))
-    except (ValueError, KeyError, AttributeError, TypeError) as error:
+    except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
         raise CheckpointError(
             f"expected a weight_map of names to files in {folder / _INDEX}, got something else"
         ) from error
     for name in names:
-        if not isinstance(name, str) or Path(name).name != name:
+        if not isinstance(name, str) or name in ("", ".", "..") or Path(name).name != name:
             raise CheckpointError(f"expected names of files in {folder}, got {name!r}")
     return [folder / name for name in names]
 
 
 def _read_old(path: Path) -> dict[str, Tensor]:
+    _check_file(path)
     try:
         tensors = torch.load(path, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
+        if not path.stat().st_size:
+            raise CheckpointError(f"expected weights in {path}, got an empty file") from None
         raise CheckpointError(
             f"expected {path} to hold tensors and nothing else, got something that is cut off or "
             "would run code when opened; save it as safetensors where you trust it"
         ) from error
-    if not isinstance(tensors, dict) or not all(isinstance(t, Tensor) for t in tensors.values()):
+    if not isinstance(tensors, dict) or not all(
+        isinstance(name, str) and isinstance(tensor, Tensor) for name, tensor in tensors.items()
+    ):
         raise CheckpointError(f"expected names and tensors in {path}, got something else")
+    for name, tensor in tensors.items():
+        if tensor.layout != torch.strided or tensor.is_meta or tensor.is_quantized:
+            raise CheckpointError(f"expected {name} in {path} as plain numbers, got another kind")
+        if (held := tensor.untyped_storage().nbytes()) < tensor.numel() * tensor.element_size():
+            raise CheckpointError(
+                f"expected all {tensor.numel():,} numbers of {name} in {path}, got {held:,} bytes, "
+                "some of which stand for many"
+            )
     return tensors
 
 
-def _check_names(expected: set[str], found: set[str], folder: Path) -> None:
+def _bare_names(
+    stored: Collection[str], read: Callable[[str], Tensor], *, tied: bool, folder: Path
+) -> dict[str, str]:
+    """The stored name of each tensor by its bare name; second names must say the same."""
+    names: dict[str, str] = {}
+    for full in stored:
+        bare = full.removeprefix("transformer.")
+        if _MASKS.fullmatch(bare):
+            continue
+        if bare in names:
+            _check_equal(names[bare], full, read, folder)
+        names[bare] = full
+    if tied and (second := names.pop("lm_head.weight", None)) and "wte.weight" in names:
+        hint = "; tie_word_embeddings in config.json must be false where the two differ"
+        _check_equal(names["wte.weight"], second, read, folder, hint)
+    return names
+
+
+def _check_equal(
+    one: str, other: str, read: Callable[[str], Tensor], folder: Path, hint: str = ""
+) -> None:
+    if not torch.equal(read(one), read(other)):
+        raise CheckpointError(
+            f"expected {one} and {other} in {folder} to be two names of the same weights, got "
+            f"different ones{hint}"
+        )
+
+
+def _check_shapes(config: GPTConfig, shapes: Mapping[str, tuple[int, ...]], folder: Path) -> None:
+    """Whether the file holds what config.json says, by arithmetic: nothing is made to find out."""
+    blocks = {int(found[1]) for name in shapes if (found := _BLOCK.match(name))}
+    if len(blocks) != config.layers:  # a thousand million names are not written out to compare
+        raise CheckpointError(
+            f"expected weights of {config.layers} blocks in {folder} (n_layer in config.json), got "
+            f"{len(blocks)}"
+        )
+    expected = _released_shapes(config)
+    _check_names(expected.keys(), shapes.keys(), folder)
+    for name, shape in expected.items():
+        if shapes[name] != shape:
+            raise CheckpointError(
+                f"expected {name} in {folder} to have the shape {shape} (from config.json), got "
+                f"{shapes[name]}; config and weights are of two models"
+            )
+
+
+_BLOCK = re.compile(r"h\.(\d{1,18})\.")
+
+
+def _released_shapes(config: GPTConfig) -> dict[str, tuple[int, ...]]:
+    """The shape of each tensor in the released files, which hold (inputs, outputs)."""
+    c, width = config.channels, config.width
+    sizes = {
+        "attn.c_attn": (c, 3 * c),
+        "attn.c_proj": (c, c),
+        "mlp.c_fc": (c, width),
+        "mlp.c_proj": (width, c),
+        "ln_1": (c,),
+        "ln_2": (c,),
+    }
+    shapes = {"wte.weight": (config.vocabulary_size, c), "wpe.weight": (config.context_length, c)}
+    for i in range(config.layers):
+        for part, shape in sizes.items():
+            shapes |= {f"h.{i}.{part}.weight": shape, f"h.{i}.{part}.bias": shape[-1:]}
+    shapes |= {"ln_f.weight": (c,), "ln_f.bias": (c,)}
+    return shapes if config.tied else shapes | {"lm_head.weight": shapes["wte.weight"]}
+
+
+def _checked(weight: Tensor, name: str, folder: Path) -> Tensor:
+    if not weight.dtype.is_floating_point:
+        raise CheckpointError(
+            f"expected {name} in {folder} as floating-point numbers, got {weight.dtype}"
+        )
+    if not weight.isfinite().all():
+        raise CheckpointError(
+            f"expected finite numbers in {name} in {folder}, got NaN or infinity; a training run "
+            "that went wrong may have saved them"
+        )
+    return weight
+
+
+def _check_names(expected: Set[str], found: Set[str], folder: Path) -> None:
     missing, unknown = sorted(expected - found), sorted(found - expected)
     if missing or unknown:
         parts = [

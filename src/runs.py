@@ -5,9 +5,10 @@
     folder/last.pt           the whole state of the run: to resume
     folder/best.pt           the weights of the least validation loss: to use
 
-A folder in GPT-2's released format (`config.json`, weights, `vocab.json`, `merges.txt`) can be used
-in its place, and so can what `release` makes of a run: the same, with `run.toml` and our
-`tokenizer.json`. Reading a folder runs none of its contents.
+A folder in GPT-2's released format (`config.json`, weights, and as its tokenizer `vocab.json` with
+`merges.txt` or the `tokenizer.json` of Hugging Face) can be used in its place, and so can what
+`release` makes of a run: the same, with `run.toml` and our `tokenizer.json`. Reading a folder runs
+none of its contents.
 
 Used by the command line, `python -m src`, and by the chapters that show recorded runs.
 """
@@ -78,7 +79,8 @@ class DataConfig:
 class RunConfig:
     """All settings of a run: the tables [data], [model], [training] and [world] of a TOML file.
 
-    The defaults fit a laptop's minute or two. `model` holds fields of `GPTConfig` but for the
+    The defaults fit a laptop's minute or two; a warm-up that nobody asked for takes at most half of
+    the steps. `model` holds fields of `GPTConfig` but for the
     vocabulary size, which the tokenizer decides. `world`, for the text "micro-world" only, holds
     fields of `MicroWorld`, and `documents`: how many are drawn.
     """
@@ -111,6 +113,10 @@ class RunConfig:
                             f"expected settings among {sorted(known)} in [{table}], got {name!r}"
                         )
                     settings[table][name] = value
+        of_training = settings["training"]
+        asked_for = any("warm_up" in changes.get("training", {}) for changes in tables)
+        if not asked_for and type(steps := of_training["steps"]) is int and steps > 0:
+            of_training["warm_up"] = min(of_training["warm_up"], steps // 2)
         try:
             made = cls(
                 DataConfig(**settings["data"]),
@@ -273,27 +279,70 @@ def open_run(folder: Path | str, *, device: torch.device | str = "cpu") -> Run:
     """The model and the tokenizer of a run, or of a folder in GPT-2's released format.
 
     Raises:
-        FileNotFoundError: the folder holds neither.
-        ValueError: a file in it is damaged, or not of this model.
+        FileNotFoundError: the folder holds neither, or no tokenizer.
+        ValueError: a file in it is damaged, or not of this model; or model and tokenizer do not
+            have the same number of tokens.
     """
     folder = Path(folder)
+    released, begun = _kinds_in(folder)
+    tables = read_toml(folder / "run.toml") if begun else {}
+    tokenizer = open_tokenizer(folder)
+    if released:
+        model, step = pretrained.load(folder).to(device), tables.get("made", {}).get("step")
+        _check_sizes(model.config.vocabulary_size, tokenizer.vocab_size, folder)
+        return Run(model, tokenizer, tables, step)
+    model = _model(_config_in(tables), tokenizer, device)
+    step = training.load_best(model, folder)
+    return Run(model.eval(), tokenizer, tables, step)
+
+
+def open_tokenizer(folder: Path | str) -> Tokenizer:
+    """The tokenizer of a folder that `open_run` opens, without its weights.
+
+    Raises:
+        FileNotFoundError, ValueError: as `open_run`.
+    """
+    folder = Path(folder)
+    released, begun = _kinds_in(folder)
+    if released and not begun:
+        return _released_tokenizer(folder)
+    return load_tokenizer(folder / "tokenizer.json")
+
+
+def _kinds_in(folder: Path) -> tuple[bool, bool]:
+    """Whether a folder holds a model in the released format, and whether it holds a run."""
     released, begun = (folder / "config.json").exists(), (folder / "run.toml").exists()
     if not released and not begun:
         raise FileNotFoundError(
             f"expected a run (run.toml) or a released GPT-2 (config.json) in {folder}, found "
             "neither; `train` makes a run"
         )
-    tables = read_toml(folder / "run.toml") if begun else {}
-    if released and not begun:
-        tokenizer = BytePairTokenizer.load_gpt2(folder)
-    else:
-        tokenizer = load_tokenizer(folder / "tokenizer.json")
-    if released:
-        model, step = pretrained.load(folder).to(device), tables.get("made", {}).get("step")
-        return Run(model, tokenizer, tables, step)
-    model = _model(_config_in(tables), tokenizer, device)
-    step = training.load_best(model, folder)
-    return Run(model.eval(), tokenizer, tables, step)
+    return released, begun
+
+
+def _released_tokenizer(folder: Path) -> BytePairTokenizer:
+    """The tokenizer of a released GPT-2, from whichever of the two forms the folder holds."""
+    if (folder / "vocab.json").exists() and (folder / "merges.txt").exists():
+        return BytePairTokenizer.load_gpt2(folder)
+    if (path := folder / "tokenizer.json").exists():
+        return BytePairTokenizer.load_hugging_face(path, (END,))
+    raise FileNotFoundError(
+        f"expected a tokenizer in {folder}, vocab.json and merges.txt or tokenizer.json, found "
+        "neither; `src.pretrained.download` fetches one together with the weights"
+    )
+
+
+def _check_sizes(of_model: int, of_tokenizer: int, folder: Path) -> None:
+    """Refuse a model that could be asked for, or could draw, what its tokenizer does not know."""
+    if of_model == of_tokenizer:
+        return
+    cause = "it cannot read them all; are they of two models?"
+    if of_model > of_tokenizer:
+        cause = "it could draw ids that stand for no text; was its table padded? Cut it to size"
+    raise ValueError(
+        f"expected in {folder} a model for the {of_tokenizer:,} tokens of its tokenizer, got one "
+        f"for {of_model:,}: {cause}"
+    )
 
 
 def release(run: Run, folder: Path | str) -> None:

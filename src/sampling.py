@@ -148,7 +148,13 @@ def generate(
             logits = next_logits(ids[:, :place])  # (B, V)
             for change in filters:
                 logits = change(logits)
-            drawn = _draw(torch.softmax(logits.float(), -1).cpu(), generator)  # (B,)
+            probs = torch.softmax(logits.float(), -1).cpu()
+            if probs.isnan().any():
+                raise ValueError(
+                    "expected logits that leave a token to draw, got only minus infinity, or NaN; "
+                    "does a filter forbid every token?"
+                )
+            drawn = torch.multinomial(probs, 1, generator=generator)[:, 0]  # (B,)
             for b, row in enumerate(rows):
                 if place < len(row):
                     drawn[b] = row[place]
@@ -157,22 +163,6 @@ def generate(
             ids[:, place] = drawn
             place += 1
     return [text[:length] for text, length in zip(ids, lengths, strict=True)]
-
-
-def _draw(probs: Tensor, generator: torch.Generator) -> Tensor:
-    """One token from each row of probabilities, (B, V) -> (B,).
-
-    Let token i wait for a time drawn from the exponential distribution of rate p_i: it is the first
-    with probability p_i. torch.multinomial does the same, and draws the same, after more checks.
-    """
-    times = torch.empty_like(probs).exponential_(generator=generator)
-    haste, drawn = (probs / times).max(-1)
-    if not (haste > 0).all():
-        raise ValueError(
-            "expected logits that leave a token to draw, got only minus infinity, or NaN; does a "
-            "filter forbid every token?"
-        )
-    return drawn
 
 
 def _stepper(model, context_length: int | None, cache: bool) -> Callable[[Tensor], Tensor]:

@@ -133,6 +133,11 @@ class MarkovSource(_Words):
             place = int(self._next_context[place, token])
         return self._rows[place].log()
 
+    def __call__(self, ids: Tensor) -> Tensor:
+        """The log-probabilities of the token after each, (B, T, V), as any model gives logits."""
+        rows = [[self.next_log_probs(row[: t + 1]) for t in range(len(row))] for row in ids]
+        return torch.stack([torch.stack(row) for row in rows]).to(ids.device)
+
     def token_log_probs(self, ids: Tensor) -> Tensor:
         """The exact log-probability of each token after those before it, (T,); nats.
 

@@ -36,7 +36,6 @@ import regex
 
 from . import tokenizer_files as files
 from .progress import progress as progress_bar
-from .tokenizer_files import bytes_to_unicode as bytes_to_unicode  # for whoever looks for it here
 
 UNKNOWN, PADDING, START, END = "<|unknown|>", "<|padding|>", "<|start|>", "<|endoftext|>"
 FOUR_SPECIALS = (UNKNOWN, PADDING, START, END)
@@ -665,20 +664,38 @@ class BytePairTokenizer(Tokenizer):
 
         This is not the longest match: with the merges `bc`, `ab` in this order, `abc` is `a bc`.
         Each merge makes its symbol at once everywhere; what it makes possible is learned later.
+
+        Only the places are visited where something is merged, at most as many as there are symbols:
+        so n symbols take n log n steps, whatever the word. (To read the word again for each
+        different merge, as `replace` would, takes n times as many as there are of these.)
         """
-        made = self._made
-        waiting = {made[pair] for pair in pairs_of(word) if pair in made}
+        made, end = self._made, len(word)
+        held = [*word, ""]  # the symbol at each place; "" if it went into the one before, and last
+        before, after = list(range(-1, end)), list(range(1, end + 2))
+        places = defaultdict(list)  # the symbol that a merge makes -> where its left part stood
+        for place, pair in enumerate(pairs_of(word)):
+            if pair in made:
+                places[made[pair]].append(place)
+        waiting = list(places)
+        heapify(waiting)
         while waiting:
-            new = min(waiting)
-            waiting.remove(new)
-            word = word.replace(self._pairs[new], new)
-            place = word.find(new)
-            while place >= 0:
-                for pair in pairs_of(word[max(0, place - 1) : place + 2]):
+            new = heappop(waiting)
+            left, right = self._pairs[new]
+            for place in sorted(places.pop(new)):
+                merged = after[place]
+                if held[place] != left or held[merged] != right:
+                    continue  # one of them was merged with another meanwhile
+                held[place], held[merged] = new, ""
+                following, previous = after[merged], before[place]
+                after[place], before[following] = following, place
+                # Beyond both ends stands "", and no merge has the pair of a symbol and nothing.
+                made_now = ((previous, held[previous] + new), (place, new + held[following]))
+                for start, pair in made_now:
                     if pair in made:
-                        waiting.add(made[pair])
-                place = word.find(new, place + 1)
-        return word
+                        if made[pair] not in places:
+                            heappush(waiting, made[pair])
+                        places[made[pair]].append(start)
+        return "".join(held)
 
     def offsets(self, text: str, allowed_special: Collection[str] = ()) -> list[tuple[int, int]]:
         """Where each token stands: text[start:end] holds all characters it has a byte of.
@@ -732,7 +749,7 @@ class BytePairTokenizer(Tokenizer):
             return cls(**files.read_own(path, patterns=(None, GPT2_PATTERN, pattern)))
 
     def save_gpt2(self, folder: str | os.PathLike[str]) -> None:
-        """Write `vocab.json` and `merges.txt` as GPT-2's authors did, into a folder.
+        """Write `vocab.json` and `merges.txt` as GPT-2's authors did; the folder is made if needed.
 
         Raises:
             ValueError: another pattern, a prefix space, or a special token named like another.
@@ -768,18 +785,25 @@ class BytePairTokenizer(Tokenizer):
         files.write_hugging_face(path, **self._settings(), gpt2_pattern=GPT2_PATTERN)
 
     @classmethod
-    def load_hugging_face(cls, path: str | os.PathLike[str]) -> BytePairTokenizer:
+    def load_hugging_face(
+        cls, path: str | os.PathLike[str], specials: Collection[str] = ()
+    ) -> BytePairTokenizer:
         """The tokenizer of a `tokenizer.json` that holds byte-level byte-pair encoding.
 
         `add_prefix_space` is honoured, and so is `use_regex`, without which a text is one word.
         Merges may be pairs or, as in older files, strings with a space.
 
+        Args:
+            path: the file.
+            specials: names that must be special tokens, whether the file lists them as such or, as
+                `tokenizers.ByteLevelBPETokenizer` does, only in its vocabulary.
         Raises:
             ValueError: the file is not such a file, not whole or not in order, or asks for what
                 this class does not do (another model, a normaliser, another pre-tokenizer, …).
         """
         with files.naming(path):
-            return cls(**files.read_hugging_face(path, gpt2_pattern=GPT2_PATTERN))
+            settings = files.read_hugging_face(path, specials, gpt2_pattern=GPT2_PATTERN)
+            return cls(**settings)
 
     def _settings(self) -> dict:
         """What makes this tokenizer, by the names of `__init__`'s arguments."""

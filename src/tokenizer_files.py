@@ -201,13 +201,15 @@ def _from_spellings(
     if unmade := vocab.keys() - numbers.keys() - specials.keys():
         raise ValueError(
             f"expected a merge for each entry of the vocabulary, or its name among the special "
-            f"tokens, got {len(unmade)} others, such as {min(unmade)!r}; was a file cut off?"
+            f"tokens, got {len(unmade)} others, such as {min(unmade)!r}; is it a special token "
+            "(specials=), or was a file cut off?"
         )
     for name in specials.keys() & vocab.keys():
         if vocab[name] != specials[name] or name in numbers:
             raise ValueError(f"expected one meaning for {name!r}, got a token and a special token")
     for left, right in merges:
-        if absent := {left, right} - numbers.keys():
+        # Not {left, right} - numbers.keys(), which walks through all the keys, for each merge.
+        if absent := [part for part in (left, right) if part not in numbers]:
             raise ValueError(f"expected merges of known tokens, got {sorted(absent)}")
     return {
         "merges": [(numbers[left], numbers[right]) for left, right in merges],
@@ -232,6 +234,7 @@ def write_gpt2(
 ) -> None:
     """Write `vocab.json` and `merges.txt`."""
     vocab, pairs = _spellings(merges, ids, specials)
+    Path(folder).mkdir(parents=True, exist_ok=True)
     _write_json(Path(folder, "vocab.json"), vocab)
     lines = ["#version: 0.2", *map(" ".join, pairs), ""]
     write_text(Path(folder, "merges.txt"), "\n".join(lines))
@@ -278,17 +281,24 @@ def write_hugging_face(
     _write_json(path, content)
 
 
-def read_hugging_face(path: _Path, *, gpt2_pattern: str) -> dict:
-    """The settings in a `tokenizer.json`, or a refusal of what would give other ids than ours."""
+def read_hugging_face(path: _Path, specials: Collection[str], *, gpt2_pattern: str) -> dict:
+    """The settings in a `tokenizer.json`, or a refusal of what would give other ids than ours.
+
+    Special tokens are those that the file names, and these entries of its vocabulary.
+    """
     content = _read_json(path)
     level, model = _field(content, "pre_tokenizer", dict), _field(content, "model", dict)
-    level.setdefault("use_regex", True)  # absent in older files
-    added = _field(content, "added_tokens", list)
-    specials = {_field(token, "content", str): _field(token, "id", int) for token in added}
+    level.setdefault("use_regex", True)  # absent in older files, as in GPT-2's own
+    model.setdefault("type", "BPE")  # so is this; the fields below are those of no other type
+    added, vocab = _field(content, "added_tokens", list), _field(model, "vocab", dict)
+    named = {_field(token, "content", str): _field(token, "id", int) for token in added}
+    if absent := sorted(set(specials) - named.keys() - vocab.keys()):
+        raise ValueError(f"expected the special tokens {absent} in the file, got none so named")
+    named |= {name: vocab[name] for name in specials if name not in named}
     _check_hugging_face(content, level, model, added)
     pairs = [_pair_of_spellings(pair) for pair in _field(model, "merges", list)]
     return {
-        **_from_spellings(_field(model, "vocab", dict), pairs, specials),
+        **_from_spellings(vocab, pairs, named),
         "pattern": gpt2_pattern if _field(level, "use_regex", bool) else None,
         "add_prefix_space": _field(level, "add_prefix_space", bool),
     }
@@ -296,12 +306,14 @@ def read_hugging_face(path: _Path, *, gpt2_pattern: str) -> dict:
 
 def _check_hugging_face(content: dict, level: dict, model: dict, added: list) -> None:
     """Refuse what would give other ids than ours, and say what it was."""
-    post = content.get("post_processor") or {"type": "ByteLevel"}  # which only moves offsets
-    types = [_field(part, "type", str) for part in (model, level, post)]
-    if types != ["BPE", "ByteLevel", "ByteLevel"]:
+    types = [_field(part, "type", str) for part in (model, level)]
+    if types != ["BPE", "ByteLevel"]:
+        raise ValueError(f"expected a model BPE and a pre-tokenizer ByteLevel, got {types}")
+    post = content.get("post_processor")
+    if not _adds_nothing(post):
         raise ValueError(
-            "expected a model BPE, a pre-tokenizer ByteLevel and no post-processor or ByteLevel, "
-            f"got {types}"
+            "expected no post-processor, ByteLevel, or a template that adds no token, got "
+            f"{json.dumps(post)[:200]}"
         )
     asked = [("normalizer", content.get("normalizer"))]
     asked += [(name, model.get(name)) for name in _OTHER_BPE]
@@ -309,6 +321,18 @@ def _check_hugging_face(content: dict, level: dict, model: dict, added: list) ->
     asked += [("special", False) for token in added if not token.get("special")]
     if refused := [(name, value) for name, value in asked if value or name == "special"]:
         raise ValueError(f"expected nothing that would give other ids than ours, got {refused}")
+
+
+def _adds_nothing(post: object) -> bool:
+    """Whether a post-processor leaves the ids as they are: `transformers` writes such templates."""
+    match post:
+        case None | {"type": "ByteLevel"}:  # which only moves offsets
+            return True
+        case {"type": "TemplateProcessing", "single": [{"Sequence": {"id": "A"}}]}:
+            return True
+        case {"type": "Sequence", "processors": [*parts]}:
+            return all(map(_adds_nothing, parts))
+    return False
 
 
 _OTHER_BPE = {
@@ -358,7 +382,7 @@ def naming(path: _Path) -> Iterator[None]:
     """Say which file an error is about."""
     try:
         yield
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise ValueError(f"{path}: {error}") from error
 
 

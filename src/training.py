@@ -253,6 +253,7 @@ def cosine(steps: int, *, warm_up: int = 0, end: float = 0.0) -> Callable[[int],
     """A schedule: a straight rise to 1 at step `warm_up`, then half a cosine down to `end`.
 
     It is never 0 at the first step, and is `end` at the last: cosine(4) gives 0.85, 0.5, 0.15, 0.
+    A step after the last has the factor of the last.
 
     Args:
         steps: how many there will be.
@@ -265,9 +266,9 @@ def cosine(steps: int, *, warm_up: int = 0, end: float = 0.0) -> Callable[[int],
     _check_warm_up(steps, warm_up)
 
     def factor(step: int) -> float:
-        if step <= warm_up:
+        if warm_up and step <= warm_up:
             return step / warm_up
-        fallen = (step - warm_up) / (steps - warm_up)
+        fallen = (min(step, steps) - warm_up) / (steps - warm_up)
         return end + (1 - end) * (1 + math.cos(math.pi * fallen)) / 2
 
     return factor
@@ -276,8 +277,8 @@ def cosine(steps: int, *, warm_up: int = 0, end: float = 0.0) -> Callable[[int],
 def linear_decay(steps: int, *, warm_up: int = 0) -> Callable[[int], float]:
     """A schedule: a straight rise to 1 at step `warm_up`, then a straight fall.
 
-    It would be 0 one step after the last, so that no step is in vain: linear_decay(4) gives 0.8,
-    0.6, 0.4, 0.2.
+    The line would reach 0 one step after the last, so that no step is in vain: linear_decay(4)
+    gives 0.8, 0.6, 0.4, 0.2. A step after the last has the factor of the last.
 
     Args:
         steps: how many there will be.
@@ -288,9 +289,9 @@ def linear_decay(steps: int, *, warm_up: int = 0) -> Callable[[int], float]:
     _check_warm_up(steps, warm_up)
 
     def factor(step: int) -> float:
-        if step <= warm_up:
+        if warm_up and step <= warm_up:
             return step / warm_up
-        return (steps + 1 - step) / (steps + 1 - warm_up)
+        return (steps + 1 - min(step, steps)) / (steps + 1 - warm_up)
 
     return factor
 

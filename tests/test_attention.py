@@ -12,7 +12,6 @@ from src.attention import (
     KeyValueCache,
     LearnedPositions,
     MultiHeadAttention,
-    affine,
     banded_mask,
     causal_mask,
     linear,
@@ -534,32 +533,3 @@ def test_a_model_without_attention_has_no_weights_to_record():
         recorded_weights(nn.Linear(2, 2)),
     ):
         pass
-
-
-# one row at a time
-
-
-@pytest.mark.parametrize("outputs", [1_028, 1_033, 1_035])  # halves, a prime, thirds
-@pytest.mark.parametrize("bias", [True, False])
-def test_a_single_row_gets_the_product_that_it_gets_among_others(outputs, bias):
-    inputs = 2**18 // outputs + 1  # large enough for the faster road
-    generator = torch.Generator().manual_seed(0)
-    layer = linear(inputs, outputs, bias=bias, generator=generator).double()
-    x = torch.randn(1, 2, inputs, generator=generator, dtype=torch.float64)
-    if bias:
-        layer.bias.data.normal_(generator=generator)
-    expected = x @ layer.weight.mT + (layer.bias if bias else 0)
-    assert greatest_difference(layer(x[:, 1:]), expected[:, 1:]) < 1e-12
-    assert greatest_difference(layer(x[0, 1]), expected[0, 1]) < 1e-12
-    assert greatest_difference(layer(x), expected) < 1e-12
-
-
-def test_a_single_row_takes_the_faster_road(monkeypatch):
-    taken = []
-    faster = torch.bmm
-    monkeypatch.setattr(torch, "bmm", lambda *parts: taken.append(len(parts[0])) or faster(*parts))
-    weight = torch.randn(50_257, 7)  # GPT-2's vocabulary is odd: 29 parts
-    affine(torch.randn(1, 1, 7), weight)
-    affine(torch.randn(1, 2, 7), weight)
-    affine(torch.randn(1, 1, 7), weight[:100])
-    assert taken == [29]

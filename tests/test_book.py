@@ -419,6 +419,23 @@ def test_each_requirement_is_installed():
     assert not missing, f"not installed: {missing}; run `pip install -r requirements.txt`"
 
 
+def test_the_packages_of_models_are_installed_as_pinned_with_their_check_sums():
+    text = text_of("requirements-models.txt").replace("\\\n", "")
+    pins = [line for line in text.splitlines() if line and not line.startswith("#")]
+    assert pins
+    for pin in pins:
+        found = re.fullmatch(r"([a-z0-9-]+)==([0-9.]+) +--hash=sha256:[0-9a-f]{64}", pin)
+        assert found, f"expected name==version and a check sum, got {pin!r}"
+        assert importlib.metadata.version(found[1]) == found[2]
+
+
+def test_the_packages_of_models_are_installed_wherever_the_others_are():
+    command = "--require-hashes --no-deps -r "
+    assert command + "requirements-models.txt" in text_of("README.md")
+    assert command + "requirements-models.txt" in text_of(".binder/postBuild")
+    assert command + "$(MODELS)" in text_of("Makefile")
+
+
 def test_the_newest_requirements_name_the_same_packages():
     different = different_packages(text_of("requirements.txt"), text_of("requirements-newest.txt"))
     assert not different, f"only in one of the two requirements files: {different}"

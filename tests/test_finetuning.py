@@ -4,7 +4,6 @@ import json
 import math
 import random
 from dataclasses import replace
-from itertools import chain
 
 import pytest
 import torch
@@ -294,32 +293,104 @@ def test_a_copy_with_new_tokens_keeps_mode_and_dropout(training):
         assert grown.dropout.p == 0.3
 
 
-@backbones
-def test_every_parameter_has_one_depth(name):
-    model = BACKBONES[name]()
-    by_depth = parts(model)
-    assert len(by_depth) == LAYERS + 2
-    assert sorted(chain(*by_depth)) == sorted(name for name, _ in model.named_parameters())
-    assert {name.split(".")[0] for name in by_depth[0]} <= {"embedding", "positions"}
-    above = {name.split(".")[0] for name in by_depth[-1]} | {"unembedding"}
-    assert above <= {"unembedding", "output", "decoder"}
-    assert {len(names) for names in by_depth[1:-1]} == {len(by_depth[1])} != {0}
+NORM = {"gain", "bias"}
+LAST = {f"decoder.final_norm.{each}" for each in NORM}
+# Written by hand: (model, its parameters below all blocks, above all blocks, where block i is).
+DEPTHS = {
+    "gpt": (gpt, {"embedding", "positions.table"}, LAST, ["decoder.blocks.{}."]),
+    "gpt untied": (
+        lambda seed=0: gpt(seed, tied=False),
+        {"embedding", "positions.table"},
+        LAST | {"unembedding.weight"},
+        ["decoder.blocks.{}."],
+    ),
+    "gpt post-norm": (
+        BACKBONES["gpt post-norm"],
+        {"embedding", "positions.table"},
+        set(),
+        ["decoder.blocks.{}."],
+    ),
+    "rnn": (BACKBONES["rnn"], {"embedding.weight"}, {"output.weight", "output.bias"}, ["_l{}"]),
+    "lstm": (BACKBONES["lstm"], {"embedding.weight"}, {"output.weight", "output.bias"}, ["_l{}"]),
+    "lstm tied": (BACKBONES["lstm tied"], {"embedding.weight"}, {"output.bias"}, ["_l{}"]),
+    "encoder": (
+        lambda seed=0: EncoderLM(gpt().config, generator=new_generator(seed)),
+        {"embedding", "positions.table"},
+        {f"encoder.final_norm.{each}" for each in NORM},
+        ["encoder.blocks.{}."],
+    ),
+    "encoder with segments": (
+        lambda seed=0: EncoderLM(gpt().config, segments=2, generator=new_generator(seed)),
+        {"embedding", "positions.table", "segments"},
+        {f"encoder.final_norm.{each}" for each in NORM},
+        ["encoder.blocks.{}."],
+    ),
+    "encoder-decoder": (
+        lambda seed=0: EncoderDecoderLM(gpt().config, start=3, generator=new_generator(seed)),
+        {"source_embedding", "source_positions.table", "target_positions.table"},
+        LAST | {f"encoder.final_norm.{each}" for each in NORM},
+        ["encoder.blocks.{}.", "decoder.blocks.{}."],
+    ),
+}
+every_depth = pytest.mark.parametrize("name", DEPTHS)
 
 
-@backbones
+def depth_by_hand(name, parameter_name):
+    """0 below the blocks, 1 to LAYERS in them, LAYERS + 1 above; not from `parts`."""
+    _, below, above, places = DEPTHS[name]
+    if parameter_name in below:
+        return 0
+    if parameter_name in above:
+        return LAYERS + 1
+    found = [i + 1 for i in range(LAYERS) for p in places if p.format(i) in parameter_name]
+    assert len(found) == 1, parameter_name
+    return found[0]
+
+
+@every_depth
+def test_every_parameter_has_the_depth_where_it_stands(name):
+    model = DEPTHS[name][0]()
+    names = [name for name, _ in model.named_parameters()]
+    expected = [[n for n in names if depth_by_hand(name, n) == d] for d in range(LAYERS + 2)]
+    assert parts(model) == expected
+    assert all(expected[: LAYERS + 1])
+
+
+@every_depth
 @pytest.mark.parametrize("layers", range(LAYERS + 1))
 def test_exactly_the_parameters_up_to_a_layer_are_transferred(name, layers):
-    old, fresh = BACKBONES[name](0), BACKBONES[name](5)
+    make = DEPTHS[name][0]
+    old, fresh = make(0), make(5)
     with torch.no_grad():
         for model, value in ((old, 1.0), (fresh, 2.0)):
             for parameter in model.parameters():
                 parameter.fill_(value)
     result = dict(transferred(old, fresh, layers=layers).named_parameters())
-    depth = {n: d for d, names in enumerate(parts(old)) for n in names}
     limit = LAYERS + 1 if layers == LAYERS else layers
     for parameter_name, value in result.items():
-        assert (value == (1.0 if depth[parameter_name] <= limit else 2.0)).all(), parameter_name
+        taken = depth_by_hand(name, parameter_name) <= limit
+        assert (value == (1.0 if taken else 2.0)).all(), parameter_name
     assert all((p == 2.0).all() for p in fresh.parameters())
+
+
+@pytest.mark.parametrize("name", ["encoder", "encoder with segments", "encoder-decoder"])
+@pytest.mark.parametrize("frozen", range(1, LAYERS + 1))
+def test_what_is_frozen_in_a_model_of_both_sides_gets_no_gradient(name, frozen):
+    generator = new_generator()
+    backbone = with_new_tokens(DEPTHS[name][0](), generator=generator)
+    model = TaskModel(backbone, "classification", 3, dropout=0.0, generator=generator)
+    limit = LAYERS + 1 if frozen == LAYERS else frozen
+    with finetuning._frozen(model, frozen):
+        of_task, _ = loss_parts(model, batch_of("classification"), language=False)
+        of_task.sum().backward()
+        for parameter_name, parameter in backbone.named_parameters():
+            rows = slice(0, V) if parameter is backbone.embedding else slice(None)
+            gradient = None if parameter.grad is None else parameter.grad[rows]
+            still = gradient is None or not gradient.any()
+            if depth_by_hand(name, parameter_name) <= limit:
+                assert still, parameter_name
+            elif parameter_name.endswith("blocks.2.feed_forward.contract.weight"):
+                assert not still, parameter_name
 
 
 def test_with_all_layers_transferred_the_model_is_the_old_one():
@@ -488,8 +559,8 @@ def keep_the_last(monkeypatch):
 def test_frozen_parameters_do_not_change_by_a_bit_and_all_others_do(name, frozen):
     before = BACKBONES[name]()
     tuned = tune(before, frozen=frozen, weight_decay=0.5)
-    depths = {0: 0, LAYERS: LAYERS + 2}.get(frozen, frozen + 1)
-    fixed = [*chain(*parts(before)[:depths])]
+    limit = {0: -1, LAYERS: LAYERS + 1}.get(frozen, frozen)
+    fixed = [n for n, _ in before.named_parameters() if depth_by_hand(name, n) <= limit]
     own = dict(tuned.model.backbone.named_parameters())
     began = with_new_tokens(before, generator=new_generator())  # the same draws
     for parameter_name, old in began.named_parameters():

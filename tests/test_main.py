@@ -117,6 +117,17 @@ def test_the_tokens_of_a_text_are_shown(folder, capsys):
     assert out.splitlines()[-1] == f"{len(ids)} tokens, 11 bytes"
 
 
+def test_a_text_is_tokenized_without_reading_weights(folder, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(runs.pretrained, "load", None)
+    monkeypatch.setattr(runs.training, "load_best", None)
+    BytePairTokenizer.train(TEXT, 300).save_gpt2(tmp_path)
+    (tmp_path / "config.json").write_text("{}")
+    for each in (folder, tmp_path):
+        status, out, _ = said(capsys, "tokenize", each, "The cat")
+        assert status == 0
+        assert out.endswith("tokens, 7 bytes\n")
+
+
 def test_a_folder_says_what_it_holds(folder, capsys):
     status, out, _ = said(capsys, "info", folder)
     assert status == 0
@@ -163,6 +174,45 @@ def test_flags_win_over_a_file_and_a_file_over_the_defaults(text, tmp_path):
     assert tables["model"]["dropout"] == 0.5
     assert tables["data"]["seed"] == 7
     assert RunConfig.from_tables({k: tables[k] for k in ("data", "model", "training")})
+
+
+@pytest.mark.parametrize(
+    ("written", "separator"),
+    [
+        ("※", "※"),
+        ("◆\\n", "◆\n"),
+        ("\\t", "\t"),
+        ("\\\\n", "\\n"),
+        ("\\x41é", "\\x41é"),
+        ("日本", "日本"),
+    ],
+)
+def test_any_character_can_separate_documents(tmp_path, capsys, written, separator):
+    path = tmp_path / "text.txt"
+    path.write_text(separator.join([TEXT] * 5), encoding="utf-8")
+    options = ["--folder", tmp_path / "run", "--steps", "4", *SHORT, "--separator", written]
+    status, _, err = said(capsys, "train", path, *options)
+    assert (status, err) == (0, "")
+    assert read_toml(tmp_path / "run" / "run.toml")["data"]["separator"] == separator
+
+
+@pytest.mark.parametrize(("steps", "warm_up"), [(1, 0), (2, 1), (9, 4), (150, 75), (2_000, 100)])
+def test_a_warm_up_that_nobody_asked_for_leaves_half_of_the_steps(steps, warm_up):
+    assert RunConfig.from_tables({"training": {"steps": steps}}).training.warm_up == warm_up
+
+
+def test_a_warm_up_that_was_asked_for_is_not_changed():
+    with pytest.raises(ValueError, match="warm_up from 0 to 1, below steps, got 7"):
+        RunConfig.from_tables({"training": {"warm_up": 7}}, {"training": {"steps": 2}})
+
+
+def test_a_run_without_a_test_part_says_so(text, tmp_path, capsys):
+    (tmp_path / "all.toml").write_text("[data]\ntest = 0.0\n")
+    options = ["--config", tmp_path / "all.toml", "--steps", "4", *SHORT]
+    assert said(capsys, "train", text, "--folder", tmp_path / "run", *options)[0] == 0
+    status, _, err = said(capsys, "evaluate", tmp_path / "run")
+    assert status == 1
+    assert "is empty (test = 0 in the run's settings): name a text" in err
 
 
 def test_the_same_seed_makes_the_same_run(folder, text, tmp_path):
@@ -454,14 +504,16 @@ def test_a_task_is_learnt_from_a_file_and_scored_against_chance(tuned, examples)
 
 def test_the_lines_of_a_file_are_given_labels_and_probabilities(tuned, tmp_path, capsys):
     folder, _ = tuned
-    (tmp_path / "new.txt").write_text('the good cat\n\n{"text": "a bad\\tdog", "label": "?"}\n')
+    lines = ["the good cat", "", '{"text": "a bad\\tdog", "label": "?"}', "a\u2028b\x85c\x0cd\re"]
+    (tmp_path / "new.txt").write_bytes("\n".join([*lines, ""]).encode())
     status, out, _ = said(capsys, "classify", folder, tmp_path / "new.txt")
     model = finetuning.load(folder)
-    expected = finetuning.predict(model, [("the good cat",), ("a bad\tdog",)])
-    assert status == 0
-    assert out.splitlines() == [
+    expected = finetuning.predict(model, [("the good cat",), ("a bad\tdog",), (lines[3],)])
+    one, *others = (
         f"{('no', 'yes')[int(probs.argmax())]}\t{float(probs.max()):.4f}" for probs in expected
-    ]
+    )
+    assert status == 0
+    assert out.split("\n") == [one, "", *others, ""]  # line by line, the blank one, too
 
 
 def test_lines_are_read_from_the_standard_input_too(tuned, monkeypatch, capsys):

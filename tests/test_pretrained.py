@@ -10,6 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 import torch
+from gpt2_files import gpt2_file
 from oracles import greatest_difference
 from safetensors.torch import load_file, save_file
 
@@ -180,6 +181,144 @@ def test_the_older_format_is_read_too_and_the_second_name_of_tied_weights_ignore
     assert torch.equal(load(folder)(ids), expected)
 
 
+# a claim that the weights do not bear out
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"n_layer": 10**9}, r"weights of 1000000000 blocks .*got 3"),
+        ({"n_layer": 2}, r"weights of 2 blocks .*got 3"),
+        ({"n_embd": 11 * 10**5}, r"shape \(17, 1100000\).*got \(17, 22\)"),
+        ({"vocab_size": 10**12}, r"shape \(1000000000000, 22\)"),
+        ({"n_positions": 10**12}, r"wpe.weight .*shape \(1000000000000, 22\)"),
+        ({"n_inner": 10**12}, r"c_fc.weight .*shape \(22, 1000000000000\)"),
+    ],
+)
+def test_no_model_is_made_before_its_size_is_that_of_the_weights(
+    folder, change, message, monkeypatch
+):
+    made = []
+    monkeypatch.setattr(pretrained, "GPT", lambda *_, **__: made.append(1))
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | change))
+    with pytest.raises(CheckpointError, match=message):
+        load(folder)
+    assert not made
+
+
+def test_nothing_is_drawn_for_weights_that_are_read(folder, monkeypatch):
+    """The model is made without memory: 124 million numbers need not be drawn to be replaced."""
+    devices = []
+
+    def spied(model, config, *, generator):
+        devices.extend(parameter.device.type for parameter in model.parameters())
+
+    monkeypatch.setattr("src.gpt.initialise", spied)
+    load(folder)
+    assert set(devices) == {"meta"}
+
+
+def test_one_number_cannot_stand_for_a_large_tensor(folder):
+    tensors = rewrite(folder, dict)
+    tensors["transformer.wte.weight"] = torch.zeros(1).expand(V, C)
+    torch.save(tensors, folder / "pytorch_model.bin")
+    with pytest.raises(CheckpointError, match=r"all 374 numbers of transformer.wte.weight .*got 4"):
+        load(folder)
+
+
+# two names of one tensor
+
+
+@pytest.mark.parametrize("second", ["lm_head.weight", "wte.weight"])
+def test_a_second_name_must_have_the_same_weights(folder, ids, second):
+    expected = load(folder)(ids)
+    tensors = rewrite(folder, dict)
+    table = tensors["transformer.wte.weight"]
+    save_file(tensors | {second: table.clone()}, folder / "model.safetensors")
+    assert torch.equal(load(folder)(ids), expected)
+    save_file(tensors | {second: table + 1}, folder / "model.safetensors")
+    with pytest.raises(CheckpointError, match=f"wte.weight and {second} .*two names of the same"):
+        load(folder)
+
+
+def test_a_tensor_stands_in_one_piece_only(folder):
+    tensors = rewrite(folder, dict)
+    names = sorted(tensors)
+    save_file(tensors, folder / "one.safetensors")
+    save_file({names[0]: tensors[names[0]]}, folder / "two.safetensors")
+    places = dict.fromkeys(names, "one.safetensors") | {"more": "two.safetensors"}
+    index = folder / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": places}))
+    with pytest.raises(CheckpointError, match=f"expected {names[0]} once .*in two files"):
+        load(folder)
+
+
+# numbers that are none
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda t: t.index_fill(0, torch.tensor([0]), torch.nan), "expected finite numbers in"),
+        (lambda t: t.index_fill(0, torch.tensor([1]), -torch.inf), "expected finite numbers in"),
+        (lambda t: t.to(torch.int64), "as floating-point numbers, got torch.int64"),
+        (lambda t: t.to(torch.bool), "as floating-point numbers, got torch.bool"),
+    ],
+)
+@pytest.mark.parametrize("old", [False, True])
+def test_weights_that_are_no_finite_numbers_are_refused(folder, spoil, message, old):
+    tensors = rewrite(folder, dict)
+    name = "transformer.h.1.attn.c_attn.weight"
+    tensors[name] = spoil(tensors[name])
+    if old:
+        torch.save(tensors, folder / "pytorch_model.bin")
+    else:
+        save_file(tensors, folder / "model.safetensors")
+    with pytest.raises(CheckpointError, match=message):
+        load(folder)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_other_floating_point_numbers_are_read(folder, dtype):
+    tensors = {name: tensor.to(dtype) for name, tensor in rewrite(folder, dict).items()}
+    save_file(tensors, folder / "model.safetensors")
+    model = load(folder)
+    assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
+    assert torch.equal(model.embedding, tensors["transformer.wte.weight"].float())
+
+
+def test_weights_that_shared_their_memory_are_apart_when_loaded(folder):
+    tensors = rewrite(folder, dict)
+    tensors["transformer.h.1.ln_1.weight"] = tensors["transformer.h.0.ln_1.weight"]
+    torch.save(tensors, folder / "pytorch_model.bin")
+    one, other, _ = load(folder).decoder.blocks
+    with torch.no_grad():
+        one.attention_norm.gain.add_(1)
+    assert not torch.equal(one.attention_norm.gain, other.attention_norm.gain)
+
+
+# dropout: one number here, three there
+
+
+def test_dropouts_that_differ_are_told(folder):
+    config = json.loads((folder / "config.json").read_text())
+    changed = {"attn_pdrop": 0.5, "embd_pdrop": 0, "resid_pdrop": 0.25}
+    (folder / "config.json").write_text(json.dumps(config | changed))
+    with pytest.warns(UserWarning, match=r"'attn_pdrop': 0.5.*goes on with 0.25 everywhere"):
+        assert load(folder).config.dropout == 0.25
+
+
+def test_settings_that_only_training_needs_do_not_refuse_whole_weights(folder, ids):
+    expected = load(folder)(ids)
+    config = json.loads((folder / "config.json").read_text())
+    changed = dict.fromkeys(("attn_pdrop", "embd_pdrop", "resid_pdrop"))
+    (folder / "config.json").write_text(json.dumps(config | changed | {"initializer_range": 0}))
+    model = load(folder)
+    assert torch.equal(model(ids), expected)
+    assert (model.config.dropout, model.config.initial_std) == (0, 0.02)
+
+
 # broken and hostile folders
 
 
@@ -239,6 +378,10 @@ def test_a_checkpoint_of_another_shape_is_refused_before_anything_is_copied(fold
         ({"n_head": 4}, "describes no GPT-2: .*channels=22 and heads=4"),
         ({"n_layer": "3"}, "describes no GPT-2: .*got '3'"),
         ({"n_embd": None}, "describes no GPT-2"),
+        ({"n_head": True}, "describes no GPT-2: .*got True"),
+        ({"activation_function": ["gelu"]}, r"activation_function among .*config.json, got \['gel"),
+        ({"tie_word_embeddings": "no"}, "tie_word_embeddings true or false .*got 'no'"),
+        ({"resid_pdrop": "much", "attn_pdrop": "much", "embd_pdrop": "much"}, "no GPT-2"),
     ],
 )
 def test_a_configuration_of_something_else_is_refused(folder, change, message):
@@ -250,7 +393,12 @@ def test_a_configuration_of_something_else_is_refused(folder, change, message):
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("{", "expected JSON"), ("[]", "an object"), ("{}", "vocab_size, n_positions.*found none")],
+    [
+        ("{", "expected JSON"),
+        ("[" * 100_000, "expected JSON"),
+        ("[]", "an object"),
+        ("{}", "vocab_size, n_positions.*found none"),
+    ],
 )
 def test_a_configuration_that_is_none_is_refused(folder, text, message):
     (folder / "config.json").write_text(text)
@@ -264,6 +412,37 @@ def test_an_empty_folder_is_refused(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(pretrained._released_config(ours().config)))
     with pytest.raises(CheckpointError, match=r"pytorch_model.bin in .*found none"):
         load(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "pytorch_model.bin"])
+def test_what_stands_in_the_place_of_weights_is_named(folder, name):
+    (folder / "model.safetensors").unlink()
+    (folder / name).write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n")
+    with pytest.raises(CheckpointError, match="git lfs pull"):
+        load(folder)
+    (folder / name).unlink()
+    (folder / name).mkdir()
+    with pytest.raises(CheckpointError, match=f"expected a file at .*{name}, got"):
+        load(folder)
+
+
+def test_old_files_that_hold_nothing_or_other_names_are_refused(folder):
+    (folder / "model.safetensors").unlink()
+    path = folder / "pytorch_model.bin"
+    path.write_bytes(b"")
+    with pytest.raises(CheckpointError, match="got an empty file"):
+        load(folder)
+    torch.save({7: torch.zeros(1)}, path)
+    with pytest.raises(CheckpointError, match="names and tensors"):
+        load(folder)
+
+
+@pytest.mark.parametrize("name", ["..", ".", "", "a/b.safetensors"])
+def test_an_index_names_files_of_its_own_folder(folder, name):
+    index = folder / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": {"wte.weight": name}}))
+    with pytest.raises(CheckpointError, match="expected names of files in"):
+        load(folder)
 
 
 @pytest.mark.parametrize("options", [{"norm": "post"}, {"bias": False}])
@@ -300,6 +479,7 @@ def test_a_failed_save_leaves_the_old_files_and_nothing_else(folder, monkeypatch
 def server(folder):
     """An address below which the small model lies, and the headers that it answers with."""
     content = (folder / "model.safetensors").read_bytes()
+    tokenizer = {f"/gpt2/resolve/main/{n}": gpt2_file(n) for n in pretrained._TOKENIZER}
     etag = f'"{hashlib.sha256(content).hexdigest()}"'
     headers = {"X-Linked-Etag": etag}
 
@@ -312,10 +492,12 @@ def server(folder):
             self.end_headers()
 
         def do_GET(self):
+            path = tokenizer.get(self.path)
+            sent = path.read_bytes() if path else content
             self.send_response(200)
-            self.send_header("Content-Length", str(len(content)))
+            self.send_header("Content-Length", str(len(sent)))
             self.end_headers()
-            self.wfile.write(content)
+            self.wfile.write(sent)
 
         def log_message(self, *_):
             pass

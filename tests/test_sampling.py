@@ -9,7 +9,6 @@ import torch
 from oracles import greatest_difference
 from torch import tensor
 
-from src import sampling
 from src.gpt import GPT, GPTConfig
 from src.ngram import NgramModel
 from src.sampling import beam_search, generate, min_p, nucleus, temperature, top_k
@@ -405,16 +404,6 @@ def test_beam_search_leaves_the_model_as_it_was(model):
 
 
 # drawing
-
-
-def test_tokens_are_drawn_as_torchs_multinomial_draws_them():
-    probs = torch.rand(3, 7, generator=torch.Generator().manual_seed(1))
-    probs = (probs / probs.sum(-1, keepdim=True)).expand(1_000, 3, 7).reshape(-1, 7)
-    drawn, theirs = (
-        draw(probs, generator=torch.Generator().manual_seed(2))
-        for draw in (sampling._draw, partial(torch.multinomial, num_samples=1))
-    )
-    assert torch.equal(drawn, theirs[:, 0])
 
 
 @pytest.mark.parametrize("value", [-torch.inf, torch.nan])

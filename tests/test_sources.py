@@ -10,6 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from src.evaluation import corpus_perplexity
 from src.likelihood import joint_log_prob
 from src.sources import MarkovSource, RandomMaps, random_maps, small_english
 
@@ -424,3 +425,14 @@ def test_unknown_words_and_empty_pools_are_refused():
         maps_of("new").encode("otter")
     with pytest.raises(ValueError, match="1 or more maps, inputs and outputs, got 0, 2 and 3"):
         random_maps(0, inputs=2, outputs=3, generator=generator())
+
+
+def test_a_source_is_a_model_and_scores_its_own_texts_exactly():
+    source = small_english()
+    texts = source.sample_texts(5, generator=torch.Generator().manual_seed(0))
+    end = torch.tensor([source._ids[source.end]])
+    documents = [torch.cat([end, text]) for text in texts]
+    score = corpus_perplexity(source, documents, context_length=64)
+    assert score.nats == pytest.approx(-sum(map(source.log_prob, texts)))
+    twice = torch.stack([documents[0]] * 2)
+    assert source(twice).shape == (*twice.shape, len(source.vocabulary))

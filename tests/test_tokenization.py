@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from src import tokenization, tokenizer_files
+from src.corpora import load
 from src.tokenization import (
     END,
     FOUR_SPECIALS,
@@ -28,7 +29,6 @@ from src.tokenization import (
     PairIndex,
     Tokenizer,
     WordTokenizer,
-    bytes_to_unicode,
     count_words,
     learn_merges,
     split_words,
@@ -427,10 +427,54 @@ def test_a_tokenizer_survives_pickling(trained):
     assert copy.encode(PROSE + " new words") == trained.encode(PROSE + " new words")
 
 
-def test_a_long_word_costs_no_more_than_its_length(trained):
-    """100,000 letters without a space would take minutes if each merge read the word again."""
-    word = "".join(chr(97 + (k * k * 7 + k // 3) % 26) for k in range(100_000))
-    assert trained.decode(trained.encode(word)) == word
+class Reading(str):
+    """A word that counts how many of its characters are read, also after it was changed."""
+
+    read = 0
+    __slots__ = ()
+
+    def replace(self, *arguments):
+        Reading.read += len(self)
+        return Reading(super().replace(*arguments))
+
+    def find(self, *arguments):
+        found = super().find(*arguments)
+        start = arguments[1] if len(arguments) > 1 else 0
+        Reading.read += (len(self) if found < 0 else found) - start
+        return found
+
+    def __iter__(self):
+        Reading.read += len(self)
+        return super().__iter__()
+
+
+class Looked(dict):
+    """A table that counts how often it is asked."""
+
+    looks = 0
+
+    def __contains__(self, key):
+        self.looks += 1
+        return super().__contains__(key)
+
+    def __getitem__(self, key):
+        self.looks += 1
+        return super().__getitem__(key)
+
+
+def test_a_long_word_costs_a_few_operations_per_byte():
+    """With 1,700 merges. If each that the word has read it once more, it would be hundreds."""
+    english = "".join(
+        letter for document in load("python-docs").documents[:40] for letter in document.text
+    )
+    tokenizer = BytePairTokenizer.train(english, 1_999)
+    made = tokenizer._made = Looked(tokenizer._made)
+    word = "".join(filter(str.isascii, filter(str.isalpha, english)))[:20_000]
+    Reading.read = 0
+    merged = tokenizer.merged(Reading(word))
+    assert len(set(merged)) > 500  # as many merges, or more
+    assert Reading.read + made.looks < 12 * len(word)
+    assert tokenizer.decode(tokenizer.encode(word)) == word
 
 
 # --- special tokens ---
@@ -534,7 +578,9 @@ def read(kind, folder):
 
 def gpt2_numbered(tokenizer):
     """The same merges with the special tokens first and the bytes in the order of GPT-2."""
-    bytes_ids = {byte: number for number, byte in enumerate(bytes_to_unicode(), start=2)}
+    bytes_ids = {
+        byte: number for number, byte in enumerate(tokenizer_files.bytes_to_unicode(), start=2)
+    }
     ids = [bytes_ids[byte] for byte in range(256)]
     ids += range(258, 258 + len(tokenizer.merges))
     return BytePairTokenizer(tokenizer.merges, {END: 0, "<|pad|>": 1}, ids=ids)
@@ -589,7 +635,7 @@ def test_a_strangers_pattern_must_be_named(tmp_path, trained):
 
 def test_bytes_to_unicode_is_gpt2s():
     """Radford et al.: ! is the first, the space Ġ and the newline Ċ."""
-    alphabet = bytes_to_unicode()
+    alphabet = tokenizer_files.bytes_to_unicode()
     assert list(alphabet)[:3] == [33, 34, 35]
     assert list(alphabet)[188:191] == [0, 1, 2]
     assert (alphabet[32], alphabet[10], alphabet[0], alphabet[173]) == ("Ġ", "Ċ", "Ā", "Ń")

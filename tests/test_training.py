@@ -476,6 +476,21 @@ def test_a_warm_up_rises_in_equal_steps_and_is_never_zero():
     assert factors[6] == pytest.approx(0.55)  # halfway down
 
 
+@pytest.mark.parametrize(
+    ("made", "steps", "last"),
+    [(cosine(4), 4, 0), (cosine(9, warm_up=3, end=0.2), 9, 0.2), (linear_decay(5), 5, 1 / 6)],
+)
+def test_a_schedule_never_turns_back_after_its_last_step(made, steps, last):
+    """Whoever takes more steps than planned goes on slowly: not fast again, and not backwards."""
+    assert [made(step) for step in range(steps, 3 * steps)] == pytest.approx([last] * 2 * steps)
+
+
+@pytest.mark.parametrize("made", [cosine, linear_decay])
+def test_step_zero_has_a_factor_too(made):
+    assert made(4)(0) == 1
+    assert made(4, warm_up=2)(0) == 0
+
+
 def test_a_schedule_that_only_rises_is_refused():
     with pytest.raises(ValueError, match="shorter than the 5 steps, got 5"):
         cosine(5, warm_up=5)

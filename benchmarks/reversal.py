@@ -1,0 +1,186 @@
+"""Is the state too small, or the training too short? An LSTM and attention write a text backwards.
+
+The chapter *What recurrence cannot do* trains LSTMs for STEPS[0] steps to reverse texts of 1 to 16
+letters. Here they get ten times as many steps, too, and so does attention, on the same texts:
+
+    LSTM of 64     one layer, a state of 64 numbers, as in the chapter
+    LSTM of 112    one layer with as many parameters as the attention
+    attention      two decoder blocks of 64 channels, 4 heads, learned positions
+
+For each number of steps, each takes that of its RATES which has the least validation loss with the
+first seed. All rates fall along a cosine.
+
+    python benchmarks/reversal.py [MODEL …]          eight minutes of one core
+
+With names of models, only those are trained, and the others stay as they were recorded.
+Writes results/reversal.json and .md.
+"""
+
+import json
+import os
+import statistics
+import sys
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import torch
+from rounds import RESULTS, machine, record
+from torch import nn
+from torch.nn import functional
+
+from src.attention import LearnedPositions, linear
+from src.baselines import LSTM
+from src.likelihood import negative_log_likelihood
+from src.training import cosine, fit
+from src.transformer import Decoder
+
+COMMAND = "python benchmarks/reversal.py"
+SEEDS, STEPS = (0, 1, 2), (400, 4_000)
+RATES = {
+    "LSTM of 64": (3e-3, 1e-2, 3e-2),
+    "LSTM of 112": (3e-3, 1e-2, 3e-2),
+    "attention": (1e-3, 3e-3, 1e-2),
+}
+LETTERS, LONGEST, CHANNELS = 8, 16, 64
+SEPARATOR = LETTERS
+LENGTHS = (1, 2, 4, 8, 12, 16)
+TEXTS = 1_000  # of each length, to test on
+
+
+class Attention(nn.Module):
+    """A decoder of two blocks: ids (B, T) -> logits (B, T, V)."""
+
+    def __init__(self, generator):
+        super().__init__()
+        self.embedding = nn.Parameter(torch.randn(LETTERS + 1, CHANNELS, generator=generator))
+        self.positions = LearnedPositions(2 * LONGEST, CHANNELS, generator=generator)
+        self.decoder = Decoder(2, CHANNELS, 4, generator=generator)
+        self.output = linear(CHANNELS, LETTERS + 1, generator=generator)
+
+    def forward(self, ids):
+        x = functional.embedding(ids, self.embedding) + self.positions(ids.shape[1])
+        return self.output(self.decoder(x))
+
+
+def lstm(size, generator):
+    sizes = {"embedding_size": size, "hidden_size": size}
+    return LSTM(LETTERS + 1, **sizes, generator=generator)
+
+
+MODELS = {
+    "LSTM of 64": lambda generator: lstm(64, generator),
+    "LSTM of 112": lambda generator: lstm(112, generator),
+    "attention": Attention,
+}
+
+
+def reversals(size, length, generator):
+    """(inputs, targets, mask) of texts: letters, a separator, the letters backwards."""
+    source = torch.randint(LETTERS, (size, length), generator=generator)
+    between = torch.full((size, 1), SEPARATOR)
+    stream = torch.cat([source, between, source.flip(1)], 1)
+    known = torch.arange(2 * length) >= length
+    return stream[:, :-1], stream[:, 1:], known.expand(size, -1)
+
+
+def of_any_length(generator):
+    while True:
+        length = int(torch.randint(1, LONGEST + 1, (), generator=generator))
+        yield reversals(32, length, generator)
+
+
+def trained(name, seed, steps, rate):
+    model = MODELS[name](torch.Generator().manual_seed(seed))
+    texts = of_any_length(torch.Generator().manual_seed(1_000 + seed))
+    schedule = cosine(steps, warm_up=20)
+    fit(model, texts, steps=steps, learning_rate=rate, schedule=schedule, progress=False)
+    return model
+
+
+def test_sets(seed):
+    generator = torch.Generator().manual_seed(seed)
+    return [reversals(TEXTS, length, generator) for length in LENGTHS]
+
+
+@torch.no_grad()
+def loss(model, sets):
+    """Nats per letter that is asked for, over all lengths."""
+    found = [negative_log_likelihood(model(x), y, mask=mask) for x, y, mask in sets]
+    return float(sum(nats for nats, _ in found) / sum(count for _, count in found))
+
+
+@torch.no_grad()
+def right(model, sets):
+    """The share of letters that are right, for each length."""
+    return [float((model(x).argmax(-1) == y)[mask].double().mean()) for x, y, mask in sets]
+
+
+def compared(name, steps):
+    """The record of a model trained for so many steps."""
+    tried = {rate: trained(name, SEEDS[0], steps, rate) for rate in RATES[name]}
+    losses = {rate: loss(model, test_sets(91)) for rate, model in tried.items()}
+    rate = min(losses, key=losses.get)
+    models = [tried[rate], *(trained(name, seed, steps, rate) for seed in SEEDS[1:])]
+    return {
+        "rate": rate,
+        "validation": {str(rate): round(nats, 4) for rate, nats in losses.items()},
+        "right": [right(model, test_sets(92)) for model in models],
+    }
+
+
+def recorded():
+    """What the record holds of each model."""
+    path = RESULTS / "reversal.json"
+    return json.loads(path.read_text(encoding="utf-8"))["models"] if path.exists() else {}
+
+
+def of(name):
+    """The record of a model, after each number of steps."""
+    parameters = MODELS[name](torch.Generator().manual_seed(0)).parameters()
+    size = sum(parameter.numel() for parameter in parameters)
+    runs = {str(steps): compared(name, steps) for steps in STEPS}
+    return {"parameters": size, "steps": runs}
+
+
+def row(name, size, steps, run):
+    """The line of a model trained for so many steps."""
+    means = map(statistics.fmean, zip(*run["right"], strict=True))
+    shares = "".join(f" {mean:.3f} |" for mean in means)
+    return f"| {name} | {size:,} | {int(steps):,} | {run['rate']} |{shares}"
+
+
+def main():
+    torch.set_num_threads(1)
+    found = recorded() | {name: of(name) for name in sys.argv[1:] or MODELS}
+    data = {
+        "about": machine(),
+        "command": COMMAND,
+        "seeds": SEEDS,
+        "lengths": LENGTHS,
+        "models": {name: found[name] for name in MODELS},
+    }
+    (RESULTS / "reversal.json").write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+    record(
+        "reversal",
+        [
+            "# Writing backwards, in two numbers of steps",
+            "",
+            f"`{COMMAND}`. Shown by the chapter *What recurrence cannot do*.",
+            "",
+            f"Share of the letters right, by the length of the text; means of {len(SEEDS)} seeds:",
+            "",
+            "| | parameters | steps | rate |" + "".join(f" {length} |" for length in LENGTHS),
+            "|:---|---:|---:|---:|" + "---:|" * len(LENGTHS),
+            *(
+                row(name, found[name]["parameters"], steps, run)
+                for name in MODELS
+                for steps, run in found[name]["steps"].items()
+            ),
+            "",
+            f"- {machine()}",
+        ],
+    )
+
+
+if __name__ == "__main__":
+    main()

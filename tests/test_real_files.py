@@ -1,0 +1,272 @@
+"""Files of others: GPT-2's own tokenizer, and what `tokenizers` and `transformers` write."""
+
+import hashlib
+import json
+import os
+import threading
+from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+import pytest
+import tiktoken
+import tokenizers
+import torch
+from gpt2_files import gpt2_file, write_gpt2_files
+from tiktoken.load import data_gym_to_mergeable_bpe_ranks
+
+from src import pretrained, tokenizer_files
+from src.gpt import GPT, GPTConfig
+from src.runs import open_run
+from src.tokenization import END, GPT2_PATTERN, BytePairTokenizer
+
+TEXTS = json.loads((Path(__file__).parent / "conformance/texts.json").read_text(encoding="utf-8"))
+ALL = [text for texts in TEXTS.values() for text in texts]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """A folder with GPT-2's vocab.json and merges.txt."""
+    return write_gpt2_files(tmp_path_factory.mktemp("gpt2"))
+
+
+@pytest.fixture(scope="module")
+def gpt2(files):
+    return BytePairTokenizer.load_gpt2(files)
+
+
+@pytest.fixture(scope="module")
+def transformers():
+    import transformers
+
+    transformers.logging.set_verbosity_error()
+    return transformers
+
+
+# ---- GPT-2's tokenizer -----------------------------------------------------------------------
+
+
+def test_gpt2s_own_tokenizer_gives_the_ids_of_tiktoken(gpt2, files, monkeypatch):
+    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", "")  # keep no copies
+    ranks = data_gym_to_mergeable_bpe_ranks(str(files / "merges.txt"), str(files / "vocab.json"))
+    theirs = tiktoken.Encoding(
+        "gpt2", pat_str=GPT2_PATTERN, mergeable_ranks=ranks, special_tokens={END: 50_256}
+    )
+    assert theirs.n_vocab == gpt2.vocab_size == 50_257
+    for text in ALL:
+        assert gpt2.encode(text) == theirs.encode_ordinary(text), text[:60]
+        assert gpt2.decode(gpt2.encode(text)) == text
+
+
+class Counted(str):
+    """A spelling that counts how often it is looked at as a key."""
+
+    looked = 0
+    __slots__ = ()
+
+    def __hash__(self):
+        Counted.looked += 1
+        return super().__hash__()
+
+    def __add__(self, other):
+        return Counted(str.__add__(self, other))
+
+
+def looks(n_merges):
+    """How often keys are looked at while a tokenizer of so many merges is read."""
+    alphabet = list(tokenizer_files.bytes_to_unicode().values())
+    pairs = [(a, b) for a in alphabet for b in alphabet][:n_merges]
+    vocab = {token: number for number, token in enumerate([*alphabet, *map("".join, pairs)])}
+    Counted.looked = 0
+    tokenizer_files._from_spellings(vocab, [(Counted(a), b) for a, b in pairs], {})
+    return Counted.looked
+
+
+def test_reading_merges_takes_work_in_proportion_to_their_number():
+    """Four times the merges, four times the looks: 16 times if each merge walked through all."""
+    assert 3.9 < looks(2_000) / looks(500) < 4.1
+
+
+# ---- tokenizer.json --------------------------------------------------------------------------
+
+
+def published(files, path):
+    """GPT-2's published tokenizer.json: older than the fields `model.type` and `use_regex`."""
+    vocab = json.loads((files / "vocab.json").read_text(encoding="utf-8"))
+    merges = (files / "merges.txt").read_text(encoding="utf-8").splitlines()[1:]
+    end = {"id": 50_256, "special": True, "content": END, "single_word": False}
+    level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
+    model = {"dropout": None, "unk_token": None, "continuing_subword_prefix": ""}
+    model |= {"end_of_word_suffix": "", "fuse_unk": False, "vocab": vocab, "merges": merges}
+    content = {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [end | {"lstrip": False, "rstrip": False, "normalized": True}],
+        "normalizer": None,
+        "pre_tokenizer": level,
+        "post_processor": level | {"add_prefix_space": True, "trim_offsets": False},
+        "decoder": level | {"add_prefix_space": True},
+        "model": model,
+    }
+    path.write_text(json.dumps(content), encoding="utf-8")
+
+
+def by_transformers(files, path):
+    import transformers
+
+    vocab, merges = str(files / "vocab.json"), str(files / "merges.txt")
+    made = transformers.GPT2Tokenizer(vocab=vocab, merges=merges)
+    made.save_pretrained(path.parent)
+    assert not (path.parent / "vocab.json").exists()  # so tokenizer.json is all there is
+    assert json.loads(path.read_text())["post_processor"]["type"] == "TemplateProcessing"
+
+
+def by_tokenizers(files, path):
+    vocab, merges = str(files / "vocab.json"), str(files / "merges.txt")
+    tokenizers.ByteLevelBPETokenizer(vocab, merges).save(str(path))
+    assert json.loads(path.read_text())["added_tokens"] == []
+
+
+@pytest.mark.parametrize("write", [published, by_transformers, by_tokenizers])
+def test_each_form_of_gpt2s_tokenizer_json_is_gpt2s_tokenizer(
+    files, gpt2, transformers, tmp_path, write
+):
+    path = tmp_path / "tokenizer.json"
+    write(files, path)
+    peer = tokenizers.Tokenizer.from_file(str(path))
+    peer.encode_special_tokens = True
+    ours = BytePairTokenizer.load_hugging_face(path, (END,))
+    assert ours.specials == {END: 50_256}
+    assert ours.merges == gpt2.merges
+    for text in ALL:
+        assert ours.encode(text) == gpt2.encode(text) == peer.encode(text).ids, text[:60]
+
+
+def test_a_special_token_that_a_file_has_only_in_its_vocabulary_must_be_named(files, tmp_path):
+    path = tmp_path / "tokenizer.json"
+    by_tokenizers(files, path)
+    with pytest.raises(ValueError, match=r"got 1 others, such as '<\|endoftext\|>'; .*specials="):
+        BytePairTokenizer.load_hugging_face(path)
+    with pytest.raises(ValueError, match=r"the special tokens \['<\|pad\|>'\] in the file"):
+        BytePairTokenizer.load_hugging_face(path, (END, "<|pad|>"))
+
+
+def template(*pieces):
+    return {"type": "TemplateProcessing", "single": list(pieces), "pair": [], "special_tokens": {}}
+
+
+TEXT = {"Sequence": {"id": "A", "type_id": 0}}
+START = {"SpecialToken": {"id": END, "type_id": 0}}
+
+
+@pytest.mark.parametrize(
+    ("post", "adds"),
+    [
+        (template(TEXT), False),
+        ({"type": "Sequence", "processors": [{"type": "ByteLevel"}, template(TEXT)]}, False),
+        (template(START, TEXT), True),
+        (template(TEXT, START), True),
+        ({"type": "Sequence", "processors": [{"type": "ByteLevel"}, template(START, TEXT)]}, True),
+        ({"type": "BertProcessing", "sep": [END, 0], "cls": [END, 0]}, True),
+    ],
+)
+def test_a_post_processor_is_read_if_it_adds_no_token(tmp_path, post, adds):
+    path = tmp_path / "tokenizer.json"
+    BytePairTokenizer([(97, 98)]).save_hugging_face(path)
+    content = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps(content | {"post_processor": post}), encoding="utf-8")
+    if adds:
+        with pytest.raises(ValueError, match="a template that adds no token"):
+            BytePairTokenizer.load_hugging_face(path)
+    else:
+        assert BytePairTokenizer.load_hugging_face(path).encode("abc") == [256, 99]
+
+
+def test_saving_gpt2s_files_makes_the_folder(tmp_path):
+    tokenizer = BytePairTokenizer([(97, 98)])
+    tokenizer.save_gpt2(tmp_path / "new" / "folder")
+    assert BytePairTokenizer.load_gpt2(tmp_path / "new" / "folder").merges == tokenizer.merges
+
+
+# ---- a released model, from a server to the prompt -------------------------------------------
+
+
+def small(vocabulary_size=50_257):
+    config = GPTConfig(vocabulary_size, 16, layers=1, heads=1, channels=2)
+    return GPT(config, generator=torch.Generator().manual_seed(0)).eval()
+
+
+@pytest.fixture
+def server(tmp_path):
+    """Serves a small model with GPT-2's vocabulary, and GPT-2's two files; lists what was asked."""
+    weights = pretrained.save(small(), tmp_path / "served") / "model.safetensors"
+    served = {"model.safetensors": weights} | {n: gpt2_file(n) for n in pretrained._TOKENIZER}
+    asked = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_HEAD(self):
+            self.send_response(302)
+            digest = hashlib.sha256(weights.read_bytes()).hexdigest()
+            self.send_header("X-Linked-Etag", f'"{digest}"')
+            self.end_headers()
+
+        def do_GET(self):
+            name = self.path.removeprefix("/gpt2/resolve/main/")
+            asked.append(name)
+            content = served[name].read_bytes()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *_):
+            pass
+
+    running = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=running.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{running.server_port}", asked
+    running.shutdown()
+    running.server_close()
+
+
+def test_a_downloaded_gpt2_is_ready_to_use(server, tmp_path, monkeypatch):
+    monkeypatch.setattr(GPTConfig, "gpt2", staticmethod(lambda size: small().config))
+    source, asked = server
+    fetch = partial(pretrained.download, "small", tmp_path / "fetched", source=source)
+    run = open_run(fetch())
+    assert sorted(asked) == ["merges.txt", "model.safetensors", "vocab.json"]
+    ids = torch.tensor([run.tokenizer.encode("Hello world")])
+    assert ids.tolist() == [[15_496, 995]]  # as published
+    assert torch.equal(run.model(ids), small()(ids))
+    fetch()
+    assert len(asked) == 3  # nothing is fetched again
+
+
+@pytest.mark.parametrize("write", [published, by_transformers, by_tokenizers])
+def test_a_released_folder_may_hold_tokenizer_json(files, transformers, tmp_path, write):
+    write(files, tmp_path / "tokenizer.json")
+    pretrained.save(small(), tmp_path)
+    run = open_run(tmp_path)
+    assert run.end == 50_256
+    assert run.tokenizer.encode("Hello world") == [15_496, 995]
+
+
+def test_a_released_folder_without_a_tokenizer_is_explained(tmp_path):
+    pretrained.save(small(), tmp_path)
+    with pytest.raises(FileNotFoundError, match=r"vocab\.json and merges\.txt or tokenizer\.json"):
+        open_run(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "message"),
+    [(50_304, "50,257 tokens.*one for 50,304: .*padded"), (50_000, "cannot read them all")],
+)
+def test_a_model_of_another_size_than_its_tokenizer_is_refused(files, tmp_path, tokens, message):
+    write_gpt2_files(tmp_path)
+    pretrained.save(small(tokens), tmp_path)
+    with pytest.raises(ValueError, match=message):
+        open_run(tmp_path)
