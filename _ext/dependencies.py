@@ -1,4 +1,4 @@
-"""What a chapter's outputs depend on: its text, the modules of `src` that it imports, the data.
+"""What a chapter's outputs depend on: its cells, the modules of `src` that it imports, the data.
 
 python _ext/dependencies.py book/gpt/cache.md     # the modules, and the key
 """
@@ -52,10 +52,11 @@ def modules(source, root=ROOT):
 
 
 def data(source, path, root=ROOT):
-    """Files that are no code: what lies beside the chapter, and the records if it reads any."""
+    """Files that are no code: what lies beside the chapter, and the records that it names."""
     found = [each for each in path.parent.rglob("*") if each.is_file() and each.suffix != ".md"]
-    if "results" in source:
-        found += [each for each in (root / "results").rglob("*") if each.is_file()]
+    for record in (root / "results").glob("*"):
+        if f'"{record.name}"' in source:
+            found += [each for each in [record, *record.rglob("*")] if each.is_file()]
     hidden = ("__pycache__", ".ipynb_checkpoints")
     return sorted(each for each in found if not any(part in hidden for part in each.parts))
 
@@ -63,8 +64,8 @@ def data(source, path, root=ROOT):
 def key(path, root=ROOT, *more):
     """A text that changes when something changes that the chapter's outputs depend on."""
     source = code_of(path)
-    files = [path, *modules(source, root), *data(source, path, root), *more]
-    digest = hashlib.sha256()
+    files = [*modules(source, root), *data(source, path, root), *more]
+    digest = hashlib.sha256(source.encode())
     for each in files:
         digest.update(each.relative_to(root).as_posix().encode() + b"\0" + each.read_bytes())
     return digest.hexdigest()[:16]

@@ -62,8 +62,9 @@ def requests(
     form = Form(*form)
     if form not in FORMS:
         raise ValueError(f"expected a kind among {KINDS} in a way among {WAYS}, got {form}")
-    if count < 1 or longest < 32:
-        raise ValueError(f"expected 1 request or more of 32 words, got {count} of {longest}")
+    least = max(32, 29 + len(form.way.format("").split()))  # a story, its question and answer: 29
+    if count < 1 or longest < least:
+        raise ValueError(f"expected 1 request or more of {least} words, got {count} of {longest}")
     drawn = (
         (" ".join([*context, *form.way.format(" ".join(question)).split()]), " ".join(answer))
         for context, question, answer in _questions(world, form.kind, longest, generator)

@@ -105,6 +105,7 @@ def test_the_own_forms_are_those_that_close_a_document():
 @pytest.mark.parametrize(
     ("form", "count", "longest", "message"),
     [
+        (Form("where", "{} : say it ."), 1, 32, "1 request or more of 33 words, got 1 of 32"),
         (("riddle", WAYS[0]), 1, 48, "expected a kind among"),
         (("fact", "{} !"), 1, 48, "expected a kind among"),
         (("fact", WAYS[0]), 0, 48, "expected 1 request"),

@@ -7,7 +7,7 @@ assertion itself reads does not count.  Told for each assertion: *killed* by whi
 seen to fail*; *fragile* if another seed alone makes it fail; *of a record* if all that it reads is
 a committed file.
 
-Results are kept under `tests/teeth/found`, by chapter, with a key of its text, the code that it
+Results are kept under `tests/teeth/found`, by chapter, with a key of its cells, the code that it
 imports and the data that it reads: a run that was stopped goes on, and after an edit only the
 chapters that it concerns are examined anew, the change that killed an assertion before being tried
 first.  `results/teeth.md` is the table.
