@@ -101,8 +101,16 @@ def changes(node):
         ) if value is not None:
             yield "noise", 0, f"noise for {short(value)}"
             yield "rows", 0, f"rows permuted in {short(value)}"
-        case ast.Constant(value=int() | float()) if not isinstance(node.value, bool):
+        case ast.Constant(value=bool()):
+            yield "turned", 0, f"not {node.value}"
+        case ast.Constant(value=int() | float()):
             yield "constant", 0, f"{node.value} moved"
+            if node.value:
+                yield "constant", 1, f"0 for {node.value}"
+        case ast.Tuple(elts=[_, _, *_], ctx=ast.Load()) | ast.List(elts=[_, _, *_]):
+            yield "rival", 0, f"exchanged: {short(node)}"
+        case ast.Dict(values=[_, _, *_]):
+            yield "rival", 0, f"exchanged: {short(node)}"
         case ast.Compare(ops=ops):
             for place, op in enumerate(ops):
                 if type(op) in TURNED:
@@ -157,11 +165,14 @@ def changed(node, mutation):
             node.value = ast.Call(ast.Name(name, ast.Load()), [node.value], [])
         case "constant", _:
             value = node.value
-            node.value = value + 1 if isinstance(value, int) else value * 1.5 or 1.0
+            moved = value + 1 if isinstance(value, int) else value * 1.5 or 1.0
+            node.value = type(value)(0) if place else moved
         case "turned", ast.Compare():
             node.ops[place] = TURNED[type(node.ops[place])]()
         case "turned", ast.BoolOp():
             node.op = ast.Or() if isinstance(node.op, ast.And) else ast.And()
+        case "turned", ast.Constant():
+            node.value = not node.value
         case "turned", _:
             return node.operand
         case "dropped", ast.BinOp():
@@ -170,8 +181,12 @@ def changed(node, mutation):
             del node.keywords[place]
         case "opposite", _:
             node.op = OPPOSITE[type(node.op)]()
-        case "rival", _:
+        case "rival", ast.Call():
             node.args[:2] = node.args[1::-1]
+        case "rival", ast.Dict():
+            node.values[:2] = node.values[1::-1]
+        case "rival", _:
+            node.elts[:2] = node.elts[1::-1]
         case "left out", _:
             return ast.Pass()
     return node

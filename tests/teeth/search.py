@@ -12,10 +12,10 @@ from teeth.snapshots import Snapshots, code_place, function_tree
 
 BUDGET = 240.0  # processor seconds of changed runs a chapter
 SHIFTS = (1_000, 2_000)  # what is added to every seed
-TRIES = 80  # changes that are tried for one assertion
-REACH = 0.3  # seconds that a changed run may go on beyond the assertion it was made for
+TRIES = 150  # changes that are tried for one assertion
+REACH = 0.15  # seconds that a changed run may go on beyond the assertion it was made for
 FUNCTIONS = 10  # of those that a statement calls
-OF_EACH = 8  # changes of one statement or function
+OF_EACH = 12  # changes of one statement or function
 
 
 def examine(path, root, budget=BUDGET, known=None):
@@ -71,41 +71,52 @@ def outcomes_with(found, path, shift):
 
 
 class Search:
-    """Changes tried one after the other, the cheap and the coarse first; `killed` is what they did.
+    """Changes tried one after the other, for each assertion the cheap and the coarse first.
 
-    `killed` is {assertion: (first statement changed, last one run, words)}.
+    The next try belongs to the assertion on which the least time was spent, so that no dear one
+    starves the others. `killed` is {assertion: (first statement changed, last one run, words)}.
     """
 
     def __init__(self, base, budget, known):
         self.base, self.found, self.budget, self.known = base, base.found, budget, known
-        self.killed, self.tries, self.used = {}, {}, 0.0
+        self.killed, self.tries, self.used, self.reached = {}, {}, 0.0, {}
         self._of_statement, self._of_function = cache(self._statement), cache(function_changes)
 
     def run(self):
-        tried = set()
-        for _, target, name, change in sorted(self._candidates(), key=lambda each: each[0]):
-            if self.used > self.budget:
+        queues = dict(self._queues())
+        spent = dict.fromkeys(queues, 0.0)
+        while self.used <= self.budget:
+            alive = [name for name in queues if name not in self.killed]
+            if not alive:
                 break
-            tries = self.tries.get(name, 0)
-            if name in self.killed or tries >= TRIES or (change, target) in tried:
+            name = min(alive, key=spent.get)
+            target, changes = queues[name]
+            change = next((c for c in changes if self.reached.get(c, -1) < target), None)
+            self.tries[name] = self.tries.get(name, 0) + 1
+            if change is None or self.tries[name] > TRIES:
+                del queues[name]
                 continue
-            tried.add((change, target))
-            self.tries[name] = tries + 1
-            last = self._reach(target)
+            self.reached[change] = last = self._reach(target)
             outcomes, seconds = self.base.changed([change], last)
             self.used += seconds
+            spent[name] += seconds
             for other, words in self._newly_killed(change, outcomes):
                 self.killed[other] = (change[0], last, words)
 
-    def _candidates(self):
-        """(rank, statement, assertion, change): the greater the rank, the later it is tried."""
+    def _queues(self):
+        """(assertion, (its statement, its changes in the order in which they are tried))."""
         for target, each in enumerate(self.found):
             for assertion in each.assertions:
                 if assertion.key in self.base.outcomes:
-                    killer = self.known.get(assertion.text)
-                    for rank, change in self._changes(target, assertion):
-                        first = killer is not None and words_of(change) == killer
-                        yield (-1 if first else rank), target, assertion.key, change
+                    ranked = sorted(self._ranked(target, assertion), key=lambda each: each[0])
+                    yield assertion.key, (target, iter([change for _, change in ranked]))
+
+    def _ranked(self, target, assertion):
+        """(rank, change): what killed it when last looked for, then by rank."""
+        killer = self.known.get(assertion.text)
+        for rank, change in self._changes(target, assertion):
+            first = killer is not None and words_of(change) == killer
+            yield (-1 if first else rank), change
 
     def _changes(self, target, assertion):
         count = 0
@@ -127,10 +138,12 @@ class Search:
 
     def _reach(self, target):
         """The last statement that a run made for `target` may as well go on to."""
-        spent, last = 0.0, target
-        while last + 1 < len(self.found) and spent + self.found[last + 1].seconds <= REACH:
-            last += 1
-            spent += self.found[last].seconds
+        spent, number, last = 0.0, target, target
+        while number + 1 < len(self.found) and spent + self.found[number + 1].seconds <= REACH:
+            number += 1
+            spent += self.found[number].seconds
+            if any(each.key not in self.killed for each in self.found[number].assertions):
+                last = number
         return last
 
     def _newly_killed(self, change, outcomes):
