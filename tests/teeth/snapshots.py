@@ -23,6 +23,7 @@ from functools import cache
 from teeth import mutations, noise
 from teeth.chapter import Reporting
 from teeth.mutations import ASSERTED, NOISE, ROWS
+from teeth.noise import UnchangedError
 
 GAP = 0.2  # seconds of work between two snapshots
 PATIENCE = 4.0  # how many times longer a changed run may take
@@ -79,7 +80,7 @@ class Snapshots:
                 finally:
                     sys.settrace(None)
             return None
-        except noise.UnchangedError as error:
+        except UnchangedError as error:
             return f"Unchanged: {error}"
         except BaseException as error:  # SystemExit, too, ends a statement and not this program
             return f"{type(error).__name__}: {str(error)[:200]}"
@@ -115,7 +116,10 @@ class Snapshots:
             signal.setitimer(signal.ITIMER_PROF, limit)
             signal.setitimer(signal.ITIMER_REAL, 20 * limit)  # should it wait for ever
             self.outcomes = {}
-            self._changed_run(number, changes, last)
+            try:
+                self._changed_run(number, changes, last)
+            except UnchangedError:
+                self.outcomes = {}
             sent(writing, self.outcomes)
             os._exit(0)
         os.close(writing)
@@ -222,6 +226,8 @@ def replace_code(place, mutation):
     code = compile(ast.fix_missing_locations(tree), place[0], "exec")
     found = [each for each in codes_in(code) if code_place(each) == place]
     for each in functions_of_src().get(place) or functions(place):
+        if each.__code__.co_freevars != found[0].co_freevars:  # as without a call of super()
+            raise UnchangedError(place[1])
         each.__code__ = found[0]
 
 
