@@ -1,6 +1,7 @@
 """`make teeth` tells assertions that bite from those that cannot."""
 
 import ast
+import gc
 import random
 import sys
 import textwrap
@@ -12,6 +13,7 @@ import pytest
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "_ext")]
 
 from dependencies import key, modules  # noqa: E402
+from teeth import snapshots  # noqa: E402
 from teeth.chapter import data_read, statements, upstream  # noqa: E402
 from teeth.mutations import mutated, mutations  # noqa: E402
 from teeth.noise import UnchangedError, noise, rows  # noqa: E402
@@ -157,6 +159,28 @@ def test_noise_has_the_shape_and_the_scale():
 def test_what_noise_cannot_reach_is_no_mutation(value):
     with pytest.raises(UnchangedError):
         noise(value)
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_a_changed_function_runs_its_changed_code_wherever_it_is_held(tmp_path, frozen):
+    file = tmp_path / "src" / "one.py"
+    file.parent.mkdir()
+    file.write_text("def more(a):\n    return a + 1\n")
+    namespace = {}
+    exec(compile(file.read_text(), str(file), "exec"), namespace)
+    place = snapshots.code_place(namespace["more"].__code__)
+    _, function = snapshots.function_tree(place)
+    moved = next(each for each in mutations(function) if each.text == "1 moved")
+    held = {"held": namespace["more"]}
+    try:
+        if frozen:
+            snapshots.frozen.update(snapshots.functions())
+            gc.freeze()
+        snapshots.replace_code(place, moved)
+    finally:
+        gc.unfreeze()
+        snapshots.frozen.clear()
+    assert held["held"](1) == 3
 
 
 def test_only_what_leads_to_an_assertion_is_upstream(tmp_path):

@@ -8,7 +8,7 @@ from math import log2
 
 from teeth.chapter import statements, upstream
 from teeth.mutations import mutations
-from teeth.snapshots import Snapshots, code_place, function_tree
+from teeth.snapshots import Snapshots, code_place, function_tree, is_ours
 
 BUDGET = 240.0  # processor seconds of changed runs a chapter
 SHIFTS = (1_000, 2_000)  # what is added to every seed
@@ -190,7 +190,6 @@ def places(statement):
     """Functions of `src` or of the chapter that the statement calls, in order of first call."""
     found = []
     for code in statement.called:
-        ours = "/src/" in code.co_filename or ".md:" in code.co_filename
-        if ours and "<" not in code.co_qualname:
+        if is_ours(code) and "<" not in code.co_qualname:
             found.append(code_place(code))
     return found[:FUNCTIONS]

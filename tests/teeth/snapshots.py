@@ -100,7 +100,7 @@ class Snapshots:
         for asking, answering in self.copies.values():
             os.close(asking)
             os.close(answering)
-        functions_of_src.cache_clear()
+        frozen.update(functions())
         gc.freeze()  # else a collection would copy all the memory that is shared
         while (request := received(ask[0])) is not None:
             sent(answer[1], self._forked(number, *request))
@@ -108,8 +108,6 @@ class Snapshots:
 
     def _forked(self, number, changes, last, limit):
         """What `changed` returns, from a copy of this copy, which is stopped at the limit."""
-        if any(function for *_, function in changes):
-            functions_of_src()  # known to every copy from here on
         reading, writing = os.pipe()
         child = os.fork()
         if not child:
@@ -225,26 +223,26 @@ def replace_code(place, mutation):
     tree = mutations.Replaced(function, changed).visit(tree)
     code = compile(ast.fix_missing_locations(tree), place[0], "exec")
     found = [each for each in codes_in(code) if code_place(each) == place]
-    for each in functions_of_src().get(place) or functions(place):
+    for each in frozen.get(place, []) + functions().get(place, []):
         if each.__code__.co_freevars != found[0].co_freevars:  # as without a call of super()
             raise UnchangedError(place[1])
         each.__code__ = found[0]
 
 
-@cache
-def functions_of_src():
-    """{place of code: the functions that run it} of all that stands in `src` by now."""
+frozen = {}  # what `functions` found before this copy was made: the collector sees it no longer
+
+
+def functions():
+    """{place of code: the functions that run it}, of `src` and of the chapter."""
     known = {}
     for each in gc.get_objects():
-        if type(each) is types.FunctionType and "/src/" in each.__code__.co_filename:
+        if type(each) is types.FunctionType and is_ours(each.__code__):
             known.setdefault(code_place(each.__code__), []).append(each)
     return known
 
 
-def functions(place):
-    """The functions that run the code at a place, wherever they were made."""
-    every = (each for each in gc.get_objects() if type(each) is types.FunctionType)
-    return [each for each in every if code_place(each.__code__) == place]
+def is_ours(code):
+    return "/src/" in code.co_filename or ".md:" in code.co_filename
 
 
 # ---- seeds ---------------------------------------------------------------------------------------
