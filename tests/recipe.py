@@ -101,6 +101,15 @@ def uses_no_nbval_comments(page):
                 yield at(page, cell.line + number, f"drop '{text.strip()}': a chapter uses tags")
 
 
+def glues_after_its_bars(page):
+    """A progress bar clears the cell's outputs, and with them what was glued before it."""
+    for cell in page.cells:
+        glued, bar = cell.source.find("glue("), cell.source.rfind("progress(")
+        if 0 <= glued < bar:
+            line = cell.line + cell.source.count("\n", 0, glued)
+            yield at(page, line, "glue after the progress bar, which clears what came before it")
+
+
 NOTEBOOK_RULES = [
     has_the_canonical_header,
     names_the_language_of_its_cells,
@@ -109,6 +118,7 @@ NOTEBOOK_RULES = [
     keeps_its_code_in_the_column,
     uses_known_tags_only,
     uses_no_nbval_comments,
+    glues_after_its_bars,
 ]
 
 # ---- rules for the chapters of a part --------------------------------------------------------

@@ -132,6 +132,9 @@ DEFECTS = {
     "uses_no_nbval_comments": [
         ("one = 1", "# NBVAL_SKIP", "# NBVAL_SKIP", "drop '# NBVAL_SKIP'"),
     ],
+    "glues_after_its_bars": [
+        ("one = 1", 'glue("x", 1)\nlist(progress([1]))', 'glue("x", 1)', "clears what came"),
+    ],
     "has_a_labelled_title": [
         ("(sound)=", "(other)=", "# A sound chapter", "expected (sound)="),
         ("## Counting", "# Counting", "# Counting", "one title expected"),
