@@ -101,6 +101,20 @@ def uses_no_nbval_comments(page):
                 yield at(page, cell.line + number, f"drop '{text.strip()}': a chapter uses tags")
 
 
+def begins_no_line_with_a_sign(page):
+    """Inside a formula: Markdown would take the sign for the mark of a list."""
+    dollars, inside = 0, False
+    for number, line in enumerate(page.lines, 1):
+        if line.startswith("```"):
+            inside = line.startswith("```{code-cell}")
+        if inside or not line.strip():
+            dollars = 0
+            continue
+        if dollars % 2 and re.match(r"\s*[-+*] ", line):
+            yield at(page, number, "a formula goes on here with a sign: break the line elsewhere")
+        dollars += len(re.findall(r"(?<!\\)\$", line.replace("$$", "")))
+
+
 def glues_after_its_bars(page):
     """A progress bar clears the cell's outputs, and with them what was glued before it."""
     for cell in page.cells:
@@ -119,6 +133,7 @@ NOTEBOOK_RULES = [
     uses_known_tags_only,
     uses_no_nbval_comments,
     glues_after_its_bars,
+    begins_no_line_with_a_sign,
 ]
 
 # ---- rules for the chapters of a part --------------------------------------------------------

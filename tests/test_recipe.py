@@ -135,6 +135,9 @@ DEFECTS = {
     "glues_after_its_bars": [
         ("one = 1", 'glue("x", 1)\nlist(progress([1]))', 'glue("x", 1)', "clears what came"),
     ],
+    "begins_no_line_with_a_sign": [
+        ("What is one – 一?", "What is $1\n- 1$ – 一?", "- 1$", "break the line elsewhere"),
+    ],
     "has_a_labelled_title": [
         ("(sound)=", "(other)=", "# A sound chapter", "expected (sound)="),
         ("## Counting", "# Counting", "# Counting", "one title expected"),
