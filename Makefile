@@ -96,7 +96,7 @@ reproduce: $(READY)  ## run every chapter twice and compare all outputs
 
 teeth: $(READY)  ## see each assertion of the book fail, and record it in results/teeth.md (90 minutes)
 	@echo "== Teeth: changes upstream of every assertion; what is found is kept in tests/teeth/found"
-	@$(BIN)/python tests/teeth --workers $(WORKERS)
+	@PYTHONPATH=.:tests:_ext $(BIN)/python -m teeth --workers $(WORKERS)
 
 bench: $(READY)  ## time src beside named peers, as ratios, and record them in results/
 	@echo "== Benchmarks (kenlm is built from source, once: needs a C++ compiler)"

@@ -4,13 +4,12 @@ import hashlib
 import json
 import os
 import pickle
-import threading
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 import torch
 from gpt2_files import gpt2_file
+from local_server import WEIGHTS, hub, serving
 from oracles import greatest_difference
 from safetensors.torch import load_file, save_file
 
@@ -478,35 +477,11 @@ def test_a_failed_save_leaves_the_old_files_and_nothing_else(folder, monkeypatch
 @pytest.fixture
 def server(folder):
     """An address below which the small model lies, and the headers that it answers with."""
-    content = (folder / "model.safetensors").read_bytes()
-    tokenizer = {f"/gpt2/resolve/main/{n}": gpt2_file(n) for n in pretrained._TOKENIZER}
-    etag = f'"{hashlib.sha256(content).hexdigest()}"'
-    headers = {"X-Linked-Etag": etag}
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_HEAD(self):
-            found = self.path == "/gpt2/resolve/main/model.safetensors"
-            self.send_response(302 if found else 404)
-            for name, value in (headers | {"Location": "/elsewhere"}).items():
-                self.send_header(name, value)
-            self.end_headers()
-
-        def do_GET(self):
-            path = tokenizer.get(self.path)
-            sent = path.read_bytes() if path else content
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(sent)))
-            self.end_headers()
-            self.wfile.write(sent)
-
-        def log_message(self, *_):
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}", headers
-    server.shutdown()
-    server.server_close()
+    weights = folder / WEIGHTS
+    headers = {"X-Linked-Etag": f'"{hashlib.sha256(weights.read_bytes()).hexdigest()}"'}
+    files = {WEIGHTS: weights} | {name: gpt2_file(name) for name in pretrained._TOKENIZER}
+    with serving(hub(files, headers, [])) as address:
+        yield address, headers
 
 
 def test_a_download_is_checked_kept_and_not_repeated(server, folder, tmp_path, monkeypatch, ids):

@@ -3,9 +3,7 @@
 import hashlib
 import json
 import os
-import threading
 from functools import partial
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -16,6 +14,7 @@ import tiktoken
 import tokenizers
 import torch
 from gpt2_files import gpt2_file, write_gpt2_files
+from local_server import WEIGHTS, hub, serving
 from tiktoken.load import data_gym_to_mergeable_bpe_ranks
 
 from src import pretrained, tokenizer_files
@@ -203,34 +202,12 @@ def small(vocabulary_size=50_257):
 @pytest.fixture
 def server(tmp_path):
     """Serves a small model with GPT-2's vocabulary, and GPT-2's two files; lists what was asked."""
-    weights = pretrained.save(small(), tmp_path / "served") / "model.safetensors"
-    served = {"model.safetensors": weights} | {n: gpt2_file(n) for n in pretrained._TOKENIZER}
+    weights = pretrained.save(small(), tmp_path / "served") / WEIGHTS
+    digest = hashlib.sha256(weights.read_bytes()).hexdigest()
+    files = {WEIGHTS: weights} | {name: gpt2_file(name) for name in pretrained._TOKENIZER}
     asked = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_HEAD(self):
-            self.send_response(302)
-            digest = hashlib.sha256(weights.read_bytes()).hexdigest()
-            self.send_header("X-Linked-Etag", f'"{digest}"')
-            self.end_headers()
-
-        def do_GET(self):
-            name = self.path.removeprefix("/gpt2/resolve/main/")
-            asked.append(name)
-            content = served[name].read_bytes()
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
-
-        def log_message(self, *_):
-            pass
-
-    running = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=running.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{running.server_port}", asked
-    running.shutdown()
-    running.server_close()
+    with serving(hub(files, {"X-Linked-Etag": f'"{digest}"'}, asked)) as address:
+        yield address, asked
 
 
 def test_a_downloaded_gpt2_is_ready_to_use(server, tmp_path, monkeypatch):

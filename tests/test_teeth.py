@@ -3,21 +3,17 @@
 import ast
 import gc
 import random
-import sys
 import textwrap
 from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
-
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "_ext")]
-
-from dependencies import key, modules  # noqa: E402
-from teeth import snapshots  # noqa: E402
-from teeth.chapter import data_read, statements, upstream  # noqa: E402
-from teeth.mutations import mutated, mutations  # noqa: E402
-from teeth.noise import UnchangedError, noise, rows  # noqa: E402
-from teeth.search import examine  # noqa: E402
+from dependencies import key, modules
+from teeth import snapshots
+from teeth.chapter import data_read, statements, upstream
+from teeth.mutations import mutated, mutations
+from teeth.noise import UnchangedError, noise, rows
+from teeth.search import examine
 
 HEADER = (Path(__file__).parents[1] / "book/likelihood/surprise.md").read_text().split("\n(")[0]
 

@@ -1,4 +1,4 @@
-"""Does each assertion of the book bite?  ``python tests/teeth [chapter …]``, or ``make teeth``.
+"""Does each assertion of the book bite?  ``make teeth``, or ``python -m teeth chapter …``.
 
 An assertion counts if it has been seen to fail because of what it guards.  Each chapter is run
 once; then small changes are made upstream of each assertion, in its cell, in cells before it, in
@@ -21,14 +21,13 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 from pathlib import Path
 
+from chapters import ROOT, chapters
+from dependencies import key
+from reproduce import choose
+
+from teeth.search import BUDGET, examine
+
 HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE.parent), str(HERE.parents[1]), str(HERE.parents[1] / "_ext")]
-
-from chapters import ROOT, chapters  # noqa: E402
-from dependencies import key  # noqa: E402
-from reproduce import choose  # noqa: E402
-
-from teeth.search import BUDGET, examine  # noqa: E402
 
 COLUMNS = (
     *("chapter", "assertions", "killed", "never seen to fail"),

@@ -3,11 +3,7 @@
 import ast
 import builtins
 import linecache
-import sys
 from dataclasses import dataclass, field
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from chapters import read
 
