@@ -38,6 +38,7 @@ class Statement:
     sets: frozenset
     assertions: list
     of_record: bool = False
+    given: bool = False  # data written out: what follows from it is computed elsewhere
     seconds: float = 0.0
     called: dict = field(default_factory=dict)  # code objects in order of their first call
 
@@ -47,7 +48,7 @@ class Statement:
 
 
 class Reporting(ast.NodeTransformer):
-    """Let `assert test` become `__asserted__(key, test)`, which writes down whether it held."""
+    """Let `assert test` become `__asserted__(key, lambda: test)`, which writes down if it held."""
 
     def __init__(self, first_line):
         self.first_line, self.found = first_line, []
@@ -57,7 +58,9 @@ class Reporting(ast.NodeTransformer):
         text = " ".join(ast.unparse(node.test).split())
         found = Assertion(line, node.col_offset, text, frozenset(data_read(node.test)))
         self.found.append(found)
-        call = ast.Call(ast.Name(ASSERTED, ast.Load()), [ast.Constant(found.key), node.test], [])
+        nothing = ast.arguments([], [], None, [], [], None, [])
+        arguments = [ast.Constant(found.key), ast.Lambda(nothing, node.test)]
+        call = ast.Call(ast.Name(ASSERTED, ast.Load()), arguments, [])
         return ast.copy_location(ast.Expr(call), node)
 
 
@@ -84,6 +87,7 @@ def statements(path, root):
                 )
             )
     mark_records(found)
+    mark_given(found)
     return found
 
 
@@ -128,7 +132,7 @@ def mark_records(found):
             imported |= each.sets
             continue
         if isinstance(each.tree, ast.FunctionDef | ast.ClassDef):
-            imported |= each.sets
+            (recorded if each.reads & recorded else imported).update(each.sets)
             continue
         local = set(names(each.tree, ast.Store))
         source = ast.unparse(each.tree)
@@ -149,6 +153,27 @@ def mark_records(found):
 
 
 FRESH = {"open_run", "load", "train", "fit"}  # what brings in something besides the record
+
+
+def mark_given(found):
+    """Mark the statements that write data out: lists, texts, tables, of literals alone.
+
+    A constant in them may move even if an assertion reads their name, for it says something about
+    these data; a single number may not, for it may be the bound that the assertion names.
+    """
+    imported = set(dir(builtins))
+    for each in found:
+        if isinstance(each.tree, ast.Import | ast.ImportFrom):
+            imported |= each.sets
+        elif isinstance(each.tree, ast.Assign) and isinstance(each.tree.targets[0], ast.Name):
+            value = each.tree.value
+            own = set(names(value, ast.Store))
+            written_out = any(
+                isinstance(node, ast.List | ast.Dict | ast.Set)
+                or (isinstance(node, ast.Constant) and isinstance(node.value, str))
+                for node in ast.walk(value)
+            )
+            each.given = written_out and set(names(value, ast.Load)) <= imported | own
 
 
 def is_constant(tree, pure):

@@ -8,6 +8,7 @@ in `ast.walk`), and on which part of it.  `mutations(tree)` lists those that a t
 import ast
 import copy
 from dataclasses import dataclass
+from itertools import zip_longest
 
 NOISE, ROWS, ASSERTED = "__noise__", "__rows__", "__asserted__"
 TURNED = {
@@ -40,7 +41,7 @@ class Mutation:
 
 
 def mutations(tree):
-    """Every mutation of the tree, the coarse ones first: noise, rows, then single terms."""
+    """Every mutation of the tree: one of each kind, coarse kinds first, then the next of each."""
     found, silent, owner = [], set(), {}
     for node in ast.walk(tree):
         if is_assertion(node) or seeds_something(node):
@@ -53,8 +54,9 @@ def mutations(tree):
         binds = names_bound(node if isinstance(node, BINDING) else owner.get(id(node)))
         for kind, place, text in changes(node):
             found.append(Mutation(kind, number, place, getattr(node, "lineno", 0), text, binds))
-    order = ("noise", "rows", "turned", "dropped", "opposite", "rival", "constant", "left out")
-    return sorted(found, key=lambda each: order.index(each.kind))
+    order = ("noise", "rows", "rival", "turned", "dropped", "opposite", "constant", "left out")
+    of_kind = {kind: [each for each in found if each.kind == kind] for kind in order}
+    return [each for row in zip_longest(*of_kind.values()) for each in row if each]
 
 
 def is_assertion(node):

@@ -12,10 +12,11 @@ from teeth.snapshots import Snapshots, code_place, function_tree, is_ours
 
 BUDGET = 240.0  # processor seconds of changed runs a chapter
 SHIFTS = (1_000, 2_000)  # what is added to every seed
-TRIES = 150  # changes that are tried for one assertion
-REACH = 0.15  # seconds that a changed run may go on beyond the assertion it was made for
+TRIES = 400  # changes that are tried for one assertion
+REACH = 0.15  # seconds that a changed run may go on beyond the assertion it was made for,
+FURTHER = 0.5  # or that share of what it has cost up to there
 FUNCTIONS = 10  # of those that a statement calls
-OF_EACH = 12  # changes of one statement or function
+OF_EACH = 24  # changes of one statement or function
 
 
 def examine(path, root, budget=BUDGET, known=None):
@@ -96,7 +97,7 @@ class Search:
             if change is None or self.tries[name] > TRIES:
                 del queues[name]
                 continue
-            self.reached[change] = last = self._reach(target)
+            self.reached[change] = last = self._reach(change[0], target)
             outcomes, seconds = self.base.changed([change], last)
             self.used += seconds
             spent[name] += seconds
@@ -123,7 +124,7 @@ class Search:
         for number in upstream(self.found, target):
             cost = sum(each.seconds for each in self.found[number : target + 1])
             dear = 3 * log2(1 + 4 * cost)
-            own = [m for m in self._of_statement(number) if not m.binds & assertion.reads]
+            own = [m for m in self._of_statement(number) if self._counts(number, m, assertion)]
             for rank, mutation in enumerate(sampled(own)):
                 yield dear + rank, (number, mutation, None)
             for order, place in enumerate(places(self.found[number])):
@@ -133,13 +134,19 @@ class Search:
             if count > 6 * TRIES:
                 return
 
+    def _counts(self, number, mutation, assertion):
+        """Whether the change lies upstream of the names that the assertion itself reads."""
+        return self.found[number].given or not mutation.binds & assertion.reads
+
     def _statement(self, number):
         return mutations(self.found[number].tree)
 
-    def _reach(self, target):
+    def _reach(self, first, target):
         """The last statement that a run made for `target` may as well go on to."""
         spent, number, last = 0.0, target, target
-        while number + 1 < len(self.found) and spent + self.found[number + 1].seconds <= REACH:
+        cost = sum(each.seconds for each in self.found[first : target + 1])
+        room = max(REACH, FURTHER * cost)
+        while number + 1 < len(self.found) and spent + self.found[number + 1].seconds <= room:
             number += 1
             spent += self.found[number].seconds
             if any(each.key not in self.killed for each in self.found[number].assertions):
@@ -151,9 +158,9 @@ class Search:
         start, mutation, function = change
         for each in self.found[start:]:
             for assertion in each.assertions:
-                own = mutation.binds & assertion.reads if function is None else ()
+                counts = function or self._counts(start, mutation, assertion)
                 failed = outcomes.get(assertion.key) is False
-                if failed and assertion.key not in self.killed and not own:
+                if failed and assertion.key not in self.killed and counts:
                     yield assertion.key, words_of(change)
 
     def unstable(self):

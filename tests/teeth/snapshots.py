@@ -45,8 +45,10 @@ class Snapshots:
 
     def _asserted(self, key, held):
         try:
-            held = bool(held)
-        except Exception:
+            held = bool(held())
+        except (UnchangedError, NameError):
+            raise
+        except Exception:  # as with a tensor of another shape
             held = False
         self.outcomes[key] = self.outcomes.get(key, True) and held
 
@@ -127,15 +129,22 @@ class Snapshots:
         return outcomes or {}, usage.ru_utime + usage.ru_stime
 
     def _changed_run(self, start, changes, last):
-        trees = {}
+        """Run on after an error, too, past whatever reads a name that it left unset."""
+        trees, spoilt = {}, set()
         for number, mutation, _ in (each for each in changes if each[2] is None):
             trees[number] = mutations.mutated(self.found[number].tree, mutation)
         for number in range(start, last + 1):
             for _, mutation, function in (c for c in changes if c[0] == number and c[2]):
                 replace_code(function, mutation)
+            each = self.found[number]
+            if spoilt & each.reads:
+                spoilt |= each.sets
+                continue
             error = self._execute(number, trees.get(number))
-            if error and not self.found[number].must_raise:
+            if error and error.startswith("Unchanged"):
                 return
+            if error and not each.must_raise:
+                spoilt |= each.sets
 
     def changed(self, changes, last, *, start=None):
         """({assertion: whether it held}, processor seconds) of a run with changes, up to `last`.
