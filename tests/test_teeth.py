@@ -54,6 +54,16 @@ CELLS = {
     "intended": """
         assert 1 == 2
     """,
+    "given": """
+        table = [[1, 2], [3, 4]]
+        assert table[1][0] == 3
+    """,
+    "raises": """
+        def squares(count):
+            return [number**2 for number in range(count + 0)]
+
+        assert squares(3)[2] is not None
+    """,
     "loop": """
         def doubled(x):
             return x + x
@@ -82,7 +92,7 @@ def found(tmp_path_factory):
     return {first[min(f for f in first if f >= row["line"])]: row for row in result["assertions"]}
 
 
-@pytest.mark.parametrize("name", ["worked", "loop"])
+@pytest.mark.parametrize("name", ["worked", "loop", "given", "raises"])
 def test_an_assertion_that_guards_something_is_killed(found, name):
     assert found[name]["killed"] is not None
     assert not found[name]["fragile"]
@@ -179,12 +189,54 @@ def test_a_changed_function_runs_its_changed_code_wherever_it_is_held(tmp_path, 
     assert held["held"](1) == 3
 
 
-def test_only_what_leads_to_an_assertion_is_upstream(tmp_path):
-    path = tmp_path / "book" / "x.md"
+def planted(folder, cell):
+    """A chapter of one cell, under `folder`."""
+    path = folder / "book" / "x.md"
     path.parent.mkdir()
-    cell = "a = 1\nb = 2\nc = a + 1\nxs = []\nxs.append(c)\nassert xs == [2]"
     path.write_text(f"{HEADER}\n\n```{{code-cell}} ipython3\n{cell}\n```\n", encoding="utf-8")
-    assert upstream(statements(path, tmp_path), 5) == [5, 4, 3, 2, 0]
+    return path
+
+
+def test_only_what_leads_to_an_assertion_is_upstream(tmp_path):
+    cell = "a = 1\nb = 2\nc = a + 1\nxs = []\nxs.append(c)\nassert xs == [2]"
+    assert upstream(statements(planted(tmp_path, cell), tmp_path), 5) == [5, 4, 3, 2, 0]
+
+
+def test_what_is_made_of_a_record_is_of_the_record(tmp_path):
+    cell = (
+        "import json\nrecorded = json.loads('[1, 2]')\nfresh = [3]\n"
+        "def last():\n    return recorded[-1]\n"
+        "assert last() == 2\nassert fresh == [3]"
+    )
+    found = statements(planted(tmp_path, cell), tmp_path)
+    assert [each.of_record for each in found if each.assertions] == [True, False]
+
+
+def outcomes_of_change(path, root, words):
+    """{text of an assertion: whether it held} in a run with the first change of these words."""
+    found = statements(path, root)
+    base = snapshots.Snapshots(found, path.parent)
+    base.run()
+    change = next(
+        (number, each, None)
+        for number, statement in enumerate(found)
+        for each in mutations(statement.tree)
+        if each.text == words
+    )
+    outcomes, _ = base.changed([change], len(found) - 1)
+    base.close()
+    return {a.text: outcomes.get(a.key) for each in found for a in each.assertions}
+
+
+def test_a_run_goes_on_after_an_error_past_what_depends_on_it(tmp_path):
+    cell = (
+        "weights = [4, 2]\nshare = 1 / weights[1]\nother = share + 1\n"
+        "assert other == 1.5\nassert max(weights) == 4\nassert share == 0.5"
+    )
+    path = planted(tmp_path, cell)
+    with get_context("spawn").Pool(1) as pool:
+        outcomes = pool.apply(outcomes_of_change, (path, tmp_path, "0 for 2"))
+    assert outcomes == {"other == 1.5": None, "max(weights) == 4": True, "share == 0.5": None}
 
 
 def test_the_key_changes_with_what_a_chapter_imports_and_with_nothing_else(tmp_path):
