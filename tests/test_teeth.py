@@ -87,7 +87,7 @@ def found(tmp_path_factory):
         first[text.count("\n")] = name
     path.write_text(text, encoding="utf-8")
     with get_context("spawn").Pool(1) as pool:
-        result = pool.apply(examine, (path, root, 60.0))
+        result = pool.apply(examine, (path, root, 6.0))
     assert result["error"] is None
     return {first[min(f for f in first if f >= row["line"])]: row for row in result["assertions"]}
 

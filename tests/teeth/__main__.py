@@ -126,7 +126,7 @@ def main(arguments=None):
     parser = argparse.ArgumentParser(description="See each assertion of the book fail.")
     parser.add_argument("chapters", nargs="*", help="path or name; all chapters if none is given")
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--budget", type=float, default=BUDGET, help="seconds of changes a chapter")
+    parser.add_argument("--budget", type=float, default=BUDGET, help="for each second of a chapter")
     options = parser.parse_args(arguments)
     KEPT.mkdir(parents=True, exist_ok=True)
     chosen = choose(options.chapters, ROOT)

@@ -41,7 +41,10 @@ class Mutation:
 
 
 def mutations(tree):
-    """Every mutation of the tree: one of each kind, coarse kinds first, then the next of each."""
+    """Every mutation of the tree: one of each kind, coarse kinds first, then the next of each.
+
+    Of one kind the last line comes first: it is nearest to the assertions that follow.
+    """
     found, silent, owner = [], set(), {}
     for node in ast.walk(tree):
         if is_assertion(node) or seeds_something(node):
@@ -55,6 +58,7 @@ def mutations(tree):
         for kind, place, text in changes(node):
             found.append(Mutation(kind, number, place, getattr(node, "lineno", 0), text, binds))
     order = ("noise", "rows", "rival", "turned", "dropped", "opposite", "constant", "left out")
+    found.sort(key=lambda each: -each.line)
     of_kind = {kind: [each for each in found if each.kind == kind] for kind in order}
     return [each for row in zip_longest(*of_kind.values()) for each in row if each]
 

@@ -10,7 +10,8 @@ from teeth.chapter import statements, upstream
 from teeth.mutations import mutations
 from teeth.snapshots import Snapshots, code_place, function_tree, is_ours
 
-BUDGET = 240.0  # processor seconds of changed runs a chapter
+BUDGET = 10.0  # seconds of changed runs for each second of the chapter, a short one taken as
+LEAST = 10.0  # so many seconds
 SHIFTS = (1_000, 2_000)  # what is added to every seed
 TRIES = 400  # changes that are tried for one assertion
 REACH = 0.15  # seconds that a changed run may go on beyond the assertion it was made for,
@@ -86,7 +87,8 @@ class Search:
     def run(self):
         queues = dict(self._queues())
         spent = dict.fromkeys(queues, 0.0)
-        while self.used <= self.budget:
+        seconds = sum(each.seconds for each in self.found)
+        while self.used <= self.budget * max(seconds, LEAST):
             alive = [name for name in queues if name not in self.killed]
             if not alive:
                 break
