@@ -73,7 +73,7 @@ def outcomes_with(found, path, shift):
 
 
 class Search:
-    """Changes tried one after the other, for each assertion the cheap and the coarse first.
+    """Changes tried one after the other, for each assertion the near, cheap and coarse first.
 
     The next try belongs to the assertion on which the least time was spent, so that no dear one
     starves the others. `killed` is {assertion: (first statement changed, last one run, words)}.
@@ -123,9 +123,9 @@ class Search:
 
     def _changes(self, target, assertion):
         count = 0
-        for number in upstream(self.found, target):
+        for steps, number in enumerate(upstream(self.found, target)):
             cost = sum(each.seconds for each in self.found[number : target + 1])
-            dear = 3 * log2(1 + 4 * cost)
+            dear = steps + 3 * log2(1 + 4 * cost)
             own = [m for m in self._of_statement(number) if self._counts(number, m, assertion)]
             for rank, mutation in enumerate(sampled(own)):
                 yield dear + rank, (number, mutation, None)
