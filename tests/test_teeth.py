@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from dependencies import key, modules
 from teeth import snapshots
-from teeth.chapter import data_read, statements, upstream
+from teeth.chapter import data_read, flowing_into, statements, upstream
 from teeth.mutations import mutated, mutations
 from teeth.noise import UnchangedError, noise, rows
 from teeth.search import examine
@@ -200,6 +200,16 @@ def planted(folder, cell):
 def test_only_what_leads_to_an_assertion_is_upstream(tmp_path):
     cell = "a = 1\nb = 2\nc = a + 1\nxs = []\nxs.append(c)\nassert xs == [2]"
     assert upstream(statements(planted(tmp_path, cell), tmp_path), 5) == [5, 4, 3, 2, 0]
+
+
+def test_a_change_of_what_never_reaches_the_assertion_is_not_tried():
+    tree = ast.parse(
+        "for seed in seeds:\n    model = built(seed)\n    fit(model, seed)\n"
+        "    right.append(share(model))\n    maps[seed, right] = extra.mean(0)"
+    )
+    reached = {"right", "share", "model", "built", "fit", "seed", "seeds"}
+    assert flowing_into({"right"}, tree) == reached
+    assert "extra" in flowing_into({"maps"}, tree)
 
 
 def test_what_is_made_of_a_record_is_of_the_record(tmp_path):

@@ -64,6 +64,7 @@ def mutations(tree):
 
 
 def is_assertion(node):
+    node = node.value if isinstance(node, ast.Expr) else node
     called = isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
     return isinstance(node, ast.Assert) or (called and node.func.id == ASSERTED)
 
@@ -91,9 +92,21 @@ def names_bound(statement):
             parts = [changed]
         case _:
             parts = []
-    return frozenset(
-        node.id for part in parts for node in ast.walk(part) if isinstance(node, ast.Name)
-    )
+    return frozenset(name for part in parts for name in owners(part))
+
+
+def owners(target):
+    """The names that a target of an assignment changes: `table` of `table[row].column`."""
+    match target:
+        case ast.Name(id=name):
+            yield name
+        case ast.Subscript(value=inner) | ast.Attribute(value=inner) | ast.Starred(value=inner):
+            yield from owners(inner)
+        case ast.Call(func=ast.Attribute(value=inner)):
+            yield from owners(inner)
+        case ast.Tuple(elts=inner) | ast.List(elts=inner):
+            for each in inner:
+                yield from owners(each)
 
 
 def changes(node):

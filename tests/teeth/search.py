@@ -6,7 +6,7 @@ import random
 from functools import cache
 from math import log2
 
-from teeth.chapter import statements, upstream
+from teeth.chapter import flowing_into, statements, upstream
 from teeth.mutations import mutations
 from teeth.snapshots import Snapshots, code_place, function_tree, is_ours
 
@@ -18,6 +18,7 @@ REACH = 0.15  # seconds that a changed run may go on beyond the assertion it was
 FURTHER = 0.5  # or that share of what it has cost up to there
 FUNCTIONS = 10  # of those that a statement calls
 OF_EACH = 24  # changes of one statement or function
+SHOWN = ("/progress.py", "/figures.py")  # no number comes from there
 
 
 def examine(path, root, budget=BUDGET, known=None):
@@ -122,11 +123,17 @@ class Search:
             yield (-1 if first else rank), change
 
     def _changes(self, target, assertion):
-        count = 0
+        count, flowing = 0, assertion.names
         for steps, number in enumerate(upstream(self.found, target)):
+            flowing = flowing_into(flowing, self.found[number].tree)
             cost = sum(each.seconds for each in self.found[number : target + 1])
             dear = steps + 3 * log2(1 + 4 * cost)
-            own = [m for m in self._of_statement(number) if self._counts(number, m, assertion)]
+            own = [
+                each
+                for each in self._of_statement(number)
+                if self._counts(number, each, assertion)
+                and (not each.binds or each.binds & flowing)
+            ]
             for rank, mutation in enumerate(sampled(own)):
                 yield dear + rank, (number, mutation, None)
             for order, place in enumerate(places(self.found[number])):
@@ -199,6 +206,6 @@ def places(statement):
     """Functions of `src` or of the chapter that the statement calls, in order of first call."""
     found = []
     for code in statement.called:
-        if is_ours(code) and "<" not in code.co_qualname:
+        if is_ours(code) and "<" not in code.co_qualname and not code.co_filename.endswith(SHOWN):
             found.append(code_place(code))
     return found[:FUNCTIONS]
