@@ -123,7 +123,7 @@ def test_what_an_assertion_reads_are_values_and_not_functions():
 
 def test_every_mutation_changes_the_code():
     tree = ast.parse(
-        "def f(a, b, *, c=1):\n    d = a * 2 - b if not c < 3 else g(a, b, k=4)\n"
+        "def f(a, b, *, c=1):\n    d = a * 2 - b if not c < 3 else g(a, b, k=4) + (~a | -b % c)\n"
         "    a.append(d and c)\n    return d"
     ).body[0]
     found = mutations(tree)

@@ -23,7 +23,17 @@ TURNED = {
     ast.Is: ast.IsNot,
     ast.IsNot: ast.Is,
 }
-OPPOSITE = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult}
+OPPOSITE = {
+    ast.Add: ast.Sub,
+    ast.Sub: ast.Add,
+    ast.Mult: ast.Div,
+    ast.Div: ast.Mult,
+    ast.Pow: ast.Mult,
+    ast.FloorDiv: ast.Mod,
+    ast.Mod: ast.FloorDiv,
+    ast.BitAnd: ast.BitOr,
+    ast.BitOr: ast.BitAnd,
+}
 BINDING = (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Expr, ast.For, ast.With, ast.Return)
 SEEDING = ("seed", "generator", "Random", "rng")
 
@@ -136,8 +146,10 @@ def changes(node):
                     yield "turned", place, f"turned: {short(node)}"
         case ast.BoolOp():
             yield "turned", 0, f"and/or turned: {short(node)}"
-        case ast.UnaryOp(op=ast.Not()):
+        case ast.UnaryOp(op=ast.Not() | ast.Invert()):
             yield "turned", 0, f"not left out: {short(node)}"
+        case ast.UnaryOp(op=ast.USub()):
+            yield "opposite", 0, f"the opposite sign in {short(node)}"
         case ast.BinOp(op=op) if type(op) in OPPOSITE:
             yield "dropped", 0, f"only the left of {short(node)}"
             yield "dropped", 1, f"only the right of {short(node)}"
@@ -198,6 +210,8 @@ def changed(node, mutation):
             return node.right if place else node.left
         case "dropped", _:
             del node.keywords[place]
+        case "opposite", ast.UnaryOp():
+            return node.operand
         case "opposite", _:
             node.op = OPPOSITE[type(node.op)]()
         case "rival", ast.Call():
