@@ -64,6 +64,14 @@ CELLS = {
 
         assert squares(3)[2] is not None
     """,
+    "in a function": """
+        def checked(count):
+            numbers = list(range(count))
+            total = sum(numbers)
+            assert total == 10
+
+        checked(2 + 3)
+    """,
     "loop": """
         def doubled(x):
             return x + x
@@ -92,7 +100,7 @@ def found(tmp_path_factory):
     return {first[min(f for f in first if f >= row["line"])]: row for row in result["assertions"]}
 
 
-@pytest.mark.parametrize("name", ["worked", "loop", "given", "raises"])
+@pytest.mark.parametrize("name", ["worked", "loop", "given", "raises", "in a function"])
 def test_an_assertion_that_guards_something_is_killed(found, name):
     assert found[name]["killed"] is not None
     assert not found[name]["fragile"]

@@ -88,8 +88,8 @@ class Search:
     def run(self):
         queues = dict(self._queues())
         spent = dict.fromkeys(queues, 0.0)
-        seconds = sum(each.seconds for each in self.found)
-        while self.used <= self.budget * max(seconds, LEAST):
+        of_chapter = sum(each.seconds for each in self.found)
+        while self.used <= self.budget * max(of_chapter, LEAST):
             alive = [name for name in queues if name not in self.killed]
             if not alive:
                 break
@@ -108,12 +108,15 @@ class Search:
                 self.killed[other] = (change[0], last, words)
 
     def _queues(self):
-        """(assertion, (its statement, its changes in the order in which they are tried))."""
-        for target, each in enumerate(self.found):
-            for assertion in each.assertions:
-                if assertion.key in self.base.outcomes:
-                    ranked = sorted(self._ranked(target, assertion), key=lambda each: each[0])
-                    yield assertion.key, (target, iter([change for _, change in ranked]))
+        """(assertion, (statement that reaches it, its changes in the order of the tries))."""
+        for assertion in self._assertions():
+            if assertion.key in self.base.outcomes:
+                target = self.base.reached[assertion.key]
+                ranked = sorted(self._ranked(target, assertion), key=lambda each: each[0])
+                yield assertion.key, (target, iter([change for _, change in ranked]))
+
+    def _assertions(self):
+        return [assertion for each in self.found for assertion in each.assertions]
 
     def _ranked(self, target, assertion):
         """(rank, change): what killed it when last looked for, then by rank."""
@@ -137,7 +140,8 @@ class Search:
             for rank, mutation in enumerate(sampled(own)):
                 yield dear + rank, (number, mutation, None)
             for order, place in enumerate(places(self.found[number])):
-                for rank, mutation in enumerate(self._of_function(place)):
+                of_function = [m for m in self._of_function(place) if counts(place, m, assertion)]
+                for rank, mutation in enumerate(of_function):
                     yield dear + rank + order / 2, (number, mutation, place)
                     count += 1
             if count > 6 * TRIES:
@@ -165,12 +169,13 @@ class Search:
     def _newly_killed(self, change, outcomes):
         """(assertion, words) of those that failed, and whose own names the change does not set."""
         start, mutation, function = change
-        for each in self.found[start:]:
-            for assertion in each.assertions:
-                counts = function or self._counts(start, mutation, assertion)
-                failed = outcomes.get(assertion.key) is False
-                if failed and assertion.key not in self.killed and counts:
-                    yield assertion.key, words_of(change)
+        for assertion in self._assertions():
+            if outcomes.get(assertion.key) is not False or assertion.key in self.killed:
+                continue
+            if function and counts(function, mutation, assertion):
+                yield assertion.key, words_of(change)
+            if not function and self._counts(start, mutation, assertion):
+                yield assertion.key, words_of(change)
 
     def unstable(self):
         """Assertions that also fail in a run from the same snapshot without any change."""
@@ -183,6 +188,12 @@ class Search:
             mine = [name for name, (first, *_) in self.killed.items() if first == start]
             found |= {name for name in mine if held.get(name) is False}
         return found
+
+
+def counts(function, mutation, assertion):
+    """Whether the change lies upstream of the assertion's own names, if both are in one cell."""
+    in_chapter = ".md:" in function[0]
+    return not in_chapter or not mutation.binds & assertion.reads
 
 
 def words_of(change):

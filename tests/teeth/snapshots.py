@@ -35,6 +35,7 @@ class Snapshots:
     def __init__(self, found, folder, *, seed_shift=0):
         self.found, self.namespace = found, {"__name__": "__main__"}
         self.outcomes, self.copies, self.failed = {}, {}, None
+        self.running, self.reached = 0, {}  # {assertion: the statement that came to it first}
         os.chdir(folder)
         sys.path.insert(0, str(folder))
         if seed_shift:
@@ -50,6 +51,7 @@ class Snapshots:
             raise
         except Exception:  # as with a tensor of another shape
             held = False
+        self.reached.setdefault(key, self.running)
         self.outcomes[key] = self.outcomes.get(key, True) and held
 
     def run(self, *, keep=True, watch=True):
@@ -69,7 +71,7 @@ class Snapshots:
 
     def _execute(self, number, tree=None, *, watch=False):
         """Run one statement; the error in words, or nothing."""
-        each = self.found[number]
+        each, self.running = self.found[number], number
         next_cell = number + 1 == len(self.found) or self.found[number + 1].cell != each.cell
         seen = each.called
         try:
