@@ -222,7 +222,8 @@ def test_a_change_of_what_never_reaches_the_assertion_is_not_tried():
 
 def test_what_is_made_of_a_record_is_of_the_record(tmp_path):
     cell = (
-        "import json\nrecorded = json.loads('[1, 2]')\nfresh = [3]\n"
+        "import json\nfolder = Path.cwd()\nfresh = [3]\n"
+        "recorded = json.loads((folder / 'x.json').read_text())\n"
         "def last():\n    return recorded[-1]\n"
         "assert last() == 2\nassert fresh == [3]"
     )

@@ -142,12 +142,14 @@ def mark_records(found):
         local = set(names(each.tree, ast.Store))
         source = ast.unparse(each.tree)
         known = each.reads - imported - local - pure - recorded
-        reads_record = any(word in source for word in RECORDS) or bool(each.reads & recorded)
+        if any(word in source for word in RECORDS):  # wherever the file's path comes from
+            recorded |= local
+            continue
         calls_src = any(
             isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in FRESH
             for node in ast.walk(each.tree)
         )
-        if not known and reads_record and not calls_src:
+        if not known and each.reads & recorded and not calls_src:
             recorded |= set(names(each.tree, ast.Store))
             each.of_record = bool(each.assertions)
         elif not known and not calls_src and is_constant(each.tree, pure):
