@@ -132,15 +132,21 @@ def test_what_an_assertion_reads_are_values_and_not_functions():
 def test_every_mutation_changes_the_code():
     tree = ast.parse(
         "def f(a, b, *, c=1):\n    d = a * 2 - b if not c < 3 else g(a, b, k=4) + (~a | -b % c)\n"
-        "    a.append(d and c)\n    return d"
+        "    a.append(d and c or f'of {d:.3f}')\n    return d"
     ).body[0]
     found = mutations(tree)
     kinds = {each.kind for each in found}
     assert kinds == {
-        *("noise", "rows", "turned", "dropped", "opposite", "rival", "constant", "left out")
+        *("noise", "rows", "turned", "dropped", "opposite", "rival", "constant", "left out"),
+        "text",
     }
     for each in found:
         assert ast.unparse(mutated(tree, each)) != ast.unparse(tree)
+
+
+def test_what_is_only_shown_is_left_alone():
+    tree = ast.parse('def f(x):\n    """Doc."""\n    print(f"{x:.3f}")')
+    assert "text" not in {each.kind for each in mutations(tree)}
 
 
 def test_seeds_and_assertions_are_left_alone():

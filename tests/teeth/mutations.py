@@ -57,8 +57,9 @@ def mutations(tree):
     """
     found, silent, owner = [], set(), {}
     for node in ast.walk(tree):
-        if is_assertion(node) or seeds_something(node):
-            silent |= {id(inner) for inner in ast.walk(node)}
+        left_alone = is_assertion(node) or seeds_something(node)
+        for part in [node] if left_alone else only_shown(node):
+            silent |= {id(inner) for inner in ast.walk(part)}
         for child in ast.iter_child_nodes(node):
             owner[id(child)] = node if isinstance(node, BINDING) else owner.get(id(node))
     for number, node in enumerate(ast.walk(tree)):
@@ -67,7 +68,10 @@ def mutations(tree):
         binds = names_bound(node if isinstance(node, BINDING) else owner.get(id(node)))
         for kind, place, text in changes(node):
             found.append(Mutation(kind, number, place, getattr(node, "lineno", 0), text, binds))
-    order = ("noise", "rows", "rival", "turned", "dropped", "opposite", "constant", "left out")
+    order = (
+        *("noise", "rows", "rival", "turned", "dropped", "opposite", "constant", "left out"),
+        "text",
+    )
     found.sort(key=lambda each: -each.line)
     of_kind = {kind: [each for each in found if each.kind == kind] for kind in order}
     return [each for row in zip_longest(*of_kind.values()) for each in row if each]
@@ -87,6 +91,16 @@ def seeds_something(node):
         name = ast.unparse(node.func)
         return name.split(".")[-1].endswith(SEEDING)
     return False
+
+
+def only_shown(node):
+    """What is no result: a docstring, or how a number is formatted."""
+    match node:
+        case ast.Expr(value=ast.Constant() as text):
+            return [text]
+        case ast.FormattedValue(format_spec=ast.JoinedStr() as spec):
+            return [spec]
+    return []
 
 
 def names_bound(statement):
@@ -136,6 +150,8 @@ def changes(node):
             yield "constant", 0, f"{node.value} moved"
             if node.value:
                 yield "constant", 1, f"0 for {node.value}"
+        case ast.Constant(value=str(text)) if text:
+            yield "text", 0, f"{short(node)} the other way round"
         case ast.Tuple(elts=[_, _, *_], ctx=ast.Load()) | ast.List(elts=[_, _, *_]):
             yield "rival", 0, f"exchanged: {short(node)}"
         case ast.Dict(values=[_, _, *_]):
@@ -198,6 +214,8 @@ def changed(node, mutation):
             value = node.value
             moved = value + 1 if isinstance(value, int) else value * 1.5 or 1.0
             node.value = type(value)(0) if place else moved
+        case "text", _:
+            node.value = node.value[::-1] if node.value[::-1] != node.value else node.value + "x"
         case "turned", ast.Compare():
             node.ops[place] = TURNED[type(node.ops[place])]()
         case "turned", ast.BoolOp():
