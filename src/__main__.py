@@ -1,4 +1,6 @@
-"""Runs longer than a chapter: ``python -m src COMMAND``, see ``python -m src --help``.
+"""Runs longer than a chapter: ``next-token COMMAND``, see ``next-token --help``.
+
+Without an installed package, in the repository's folder: ``python -m src COMMAND``.
 
 Every setting of a run can stand in a TOML file (tables [data], [model], [training], [world]), and
 most can be a flag, which wins. `NEXT_TOKEN_DEVICE` chooses the device. Several train together under
@@ -109,7 +111,7 @@ def train(options: argparse.Namespace) -> None:
             print(f"{config.training.steps:,} steps on {device}; least validation loss")
             print(f"{history.validation[best]:.4f} nats per token after {best:,} steps.")
             folder = shlex.quote(str(options.folder))
-            print(f"Next: python -m src sample {folder}   or   evaluate {folder}")
+            print(f"Next: next-token sample {folder}   or   evaluate {folder}")
 
 
 def _unescaped(text: str) -> str:
@@ -221,7 +223,7 @@ def finetune(options: argparse.Namespace) -> None:
             print(f"{name}: {share:.1%} of {len(part):,} examples right")
     if task.test:
         print(f"chance: {task.chance:.1%}, the best constant answer on the test part")
-    print(f"Next: python -m src classify {shlex.quote(str(options.folder))} FILE")
+    print(f"Next: next-token classify {shlex.quote(str(options.folder))} FILE")
 
 
 def classify(options: argparse.Namespace) -> None:
@@ -261,7 +263,7 @@ def _opened(folder: Path) -> Run:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m src",
+        prog="next-token",
         description="Train, score and sample small GPTs; the companion of the book The Next Token.",
         epilog="NEXT_TOKEN_DEVICE=cpu|cuda|mps chooses the device. "
         "Status: 0 done, 1 could not be done, 2 not understood, 130 interrupted.",

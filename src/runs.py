@@ -10,7 +10,7 @@ A folder in GPT-2's released format (`config.json`, weights, and as its tokenize
 `release` makes of a run: the same, with `run.toml` and our `tokenizer.json`. Reading a folder runs
 none of its contents.
 
-Used by the command line, `python -m src`, and by the chapters that show recorded runs.
+Used by the command line, `next-token`, and by the chapters that show recorded runs.
 """
 
 import hashlib

@@ -1,0 +1,150 @@
+"""What an installed package brings: the command `next-token`, its dependencies, its files."""
+
+import ast
+import importlib.metadata
+import os
+import subprocess
+import sys
+import sysconfig
+import tomllib
+from pathlib import Path
+from shutil import which
+
+import pytest
+from chapters import ROOT
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+PROJECT = SETTINGS["project"]
+EXTRAS = PROJECT["optional-dependencies"]
+DECLARED = [Requirement(line) for line in sum(EXTRAS.values(), PROJECT["dependencies"])]
+NEEDED_BY_ALL = {Requirement(line).name for line in PROJECT["dependencies"]}
+
+# ---- the command -----------------------------------------------------------------------------
+
+# What installers write for an entry point.
+SCRIPT = """\
+import sys
+from MODULE import FUNCTION
+if __name__ == "__main__":
+    sys.exit(FUNCTION())
+"""
+
+
+@pytest.fixture
+def next_token(tmp_path):
+    """The installed command; where only the path leads to `src`, what would be installed."""
+    if program := which("next-token", path=sysconfig.get_path("scripts")):
+        return [program]
+    module, function = PROJECT["scripts"]["next-token"].split(":")
+    script = tmp_path / "bin" / "next-token"
+    script.parent.mkdir()
+    script.write_text(SCRIPT.replace("MODULE", module).replace("FUNCTION", function))
+    return [sys.executable, str(script)]
+
+
+@pytest.fixture
+def elsewhere(tmp_path):
+    """A folder with a `src` of its own, which is not ours."""
+    folder = tmp_path / "elsewhere"
+    (folder / "src").mkdir(parents=True)
+    (folder / "src" / "__init__.py").write_text("raise SystemExit('another src')\n")
+    return folder
+
+
+def said(command, folder):
+    """Exit status and all that a command says in a folder, where an installed `src` is found."""
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "80"}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_the_command_shows_its_help(next_token, tmp_path):
+    status, text = said([*next_token, "--help"], tmp_path)
+    assert status == 0
+    assert text.startswith("usage: next-token [-h] command")
+
+
+def test_the_command_without_arguments_says_what_it_expects(next_token, tmp_path):
+    status, text = said(next_token, tmp_path)
+    assert status == 2
+    assert "required: command" in text
+
+
+def test_the_command_hands_on_that_it_failed(next_token, tmp_path):
+    status, text = said([*next_token, "info", "nowhere"], tmp_path)
+    assert status == 1
+    assert text.startswith("error: ")
+
+
+def test_the_command_works_beside_another_src(next_token, elsewhere):
+    assert said([*next_token, "--help"], elsewhere)[0] == 0
+    assert said([sys.executable, "-m", "src", "--help"], elsewhere) == (1, "another src\n")
+
+
+# ---- dependencies ----------------------------------------------------------------------------
+
+
+def outside_imports(source, *, on_import):
+    """Packages beyond Python's own that some code imports: all, or only when it is imported."""
+    tree = ast.parse(source)
+    for node in tree.body if on_import else ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            names = [node.module]
+        else:
+            continue
+        for name in (name.split(".")[0] for name in names):
+            if name not in sys.stdlib_module_names and name != "src":
+                yield canonicalize_name(name)
+
+
+def imported_by(paths, *, on_import=False):
+    sources = (path.read_text(encoding="utf-8") for path in paths)
+    return {name for each in sources for name in outside_imports(each, on_import=on_import)}
+
+
+MODULES = sorted((ROOT / "src").rglob("*.py"))
+
+
+def test_outside_imports_are_found():
+    source = "import ast, numpy.linalg\nfrom . import files\nfrom src import gpt\n"
+    source += "def late():\n    from matplotlib_inline.config import x\n"
+    assert list(outside_imports(source, on_import=False)) == ["numpy", "matplotlib-inline"]
+    assert list(outside_imports(source, on_import=True)) == ["numpy"]
+
+
+def test_all_that_src_imports_is_declared_and_nothing_else():
+    assert imported_by(MODULES) == {requirement.name for requirement in DECLARED}
+
+
+def test_what_a_module_needs_to_be_imported_is_no_extra_but_for_figures():
+    modules = [path for path in MODULES if path.stem != "figures"]
+    assert imported_by(modules, on_import=True) - NEEDED_BY_ALL == set()
+
+
+@pytest.mark.parametrize("requirement", DECLARED, ids=str)
+def test_what_is_installed_is_new_enough(requirement):
+    assert importlib.metadata.version(requirement.name) in requirement.specifier
+
+
+# ---- files -----------------------------------------------------------------------------------
+
+
+def test_the_package_says_that_its_types_are_written_down():
+    assert (ROOT / "src" / "py.typed").is_file()
+
+
+def test_the_package_brings_all_its_files():
+    files = SETTINGS["tool"]["setuptools"]["package-data"]["src"]
+    found = [path for path in (ROOT / "src").rglob("*") if path.is_file()]
+    found = [path for path in found if path.suffix != ".py" and path.parent.name != "__pycache__"]
+    assert sorted(path.relative_to(ROOT / "src").as_posix() for path in found) == sorted(files)
+
+
+def test_each_folder_of_the_package_is_a_package():
+    """setuptools would leave out a folder without `__init__.py`, and all that it holds."""
+    folders = {path.parent for path in MODULES}
+    assert [f for f in folders if not Path(f, "__init__.py").is_file()] == []
