@@ -31,7 +31,7 @@ RECORDED := benchmarks/compute.py benchmarks/gpt1.py benchmarks/gpt1_analysis.py
 SHARED   := benchmarks/plain.py benchmarks/released.py benchmarks/rounds.py
 
 .DEFAULT_GOAL := help
-.PHONY: help book test lab check-site reproduce teeth bench record clean
+.PHONY: help book test lab chapter check-site reproduce teeth bench record clean
 
 help:  ## list the targets
 	@echo "The Next Token: make what?"
@@ -85,6 +85,9 @@ test: $(READY)  ## ruff, the unit tests and every cell of every chapter
 lab: $(READY)  ## open the chapters as notebooks in JupyterLab
 	@echo "== JupyterLab: double-click a chapter in book/"
 	@JUPYTER_CONFIG_PATH="$(CURDIR)/.jupyter" $(BIN)/jupyter lab
+
+chapter: $(READY)  ## begin a chapter: make chapter NAME=part/name TITLE="What it is about"
+	@$(BIN)/python _ext/new_chapter.py "$$NAME" "$$TITLE"
 
 check-site: book  ## open every page in Chromium, and every chapter in JupyterLab
 	@echo "== Site"
