@@ -150,7 +150,7 @@ def test_src_is_flat_and_not_empty():
 
 @pytest.mark.parametrize("module", MODULES)
 def test_a_module_has_a_layer_and_imports_only_from_below_it(module):
-    assert module in LAYERS, f"src/{module}.py has no layer: add it to LAYERS and to the design"
+    assert module in LAYERS, f"src/{module}.py has no layer: add it to LAYERS (see CONTRIBUTING.md)"
     found = list(layer_violations(module, MODULES[module].read_text(encoding="utf-8")))
     assert not found, "\n".join(found)
 
