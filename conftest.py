@@ -10,7 +10,8 @@ nbval knows only ``.ipynb`` files and is satisfied when it finds none.  Here
 * a run with ``--nbval`` that has no cell to run fails.
 
 A chapter keeps no outputs, so nbval has none to compare: a chapter tests what it asserts.
-A chapter's cells share one kernel; with several workers say ``-n 2 --dist loadfile``.
+A chapter's cells share one kernel (see `_ext/kernels.py`); with several workers say
+``-n 2 --dist loadfile``.
 """
 
 import re
@@ -24,6 +25,13 @@ ANSI_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 CELL_FRAME = re.compile(r"Cell In\[\d+\], line (\d+)")
 GLUED = "application/papermill.record/text/plain"  # what `glue` keeps for the text
 CHAINED = re.compile(r"(?:During handling of|The above exception was)[^\n]*exception[^\n]*\n")
+
+
+def pytest_configure(config):
+    if config.option.nbval:
+        from kernels import use_local_sockets  # pytest's own setting finds it
+
+        use_local_sockets()
 
 
 def pytest_collect_file(file_path, parent):

@@ -1,4 +1,4 @@
-"""What this book adds to Jupyter Book: five small hooks, each on one Sphinx event.
+"""What this book adds to Jupyter Book: five small hooks, each on one Sphinx event, and kernels.
 
 * `show_repository_buttons`: repository, edit, issue and launch buttons appear as soon as
   `repository: url:` in `_config.yml` names a repository, and not before.
@@ -7,6 +7,7 @@
 * `drop_thebe`: sphinx-thebe writes an address of a content network into every page, and a
   constant that the theme declares a second time (an uncaught error), even when it is off.
 * `merge_single_page_visitors`, `drop_theme_from_epub`: the single-page and EPUB builders work.
+* `use_local_sockets`: what is not in the cache yet is executed as everywhere else in this project.
 """
 
 import shutil
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import nbformat
 from jupyter_cache import get_cache
+from kernels import use_local_sockets
 
 BUTTONS = ("use_repository_button", "use_edit_page_button", "use_issues_button")
 # Jupyter Book's own default: it stands in the settings whenever ours name no repository.
@@ -93,6 +95,7 @@ def _disconnect(app, event, modules, name=None):
 
 
 def setup(app):
+    use_local_sockets()
     app.connect("config-inited", show_repository_buttons)
     app.connect("config-inited", merge_single_page_visitors, priority=900)
     app.connect("builder-inited", drop_thebe)

@@ -137,6 +137,7 @@ def make_book(folder, chapters):
     """A project with this repository's settings, and these chapters in one part."""
     for name in ("conftest.py", "pyproject.toml"):
         shutil.copy(ROOT / name, folder)
+    shutil.copytree(ROOT / "_ext", folder / "_ext")
     part = folder / "book" / "part"
     part.mkdir(parents=True)
     for name, text in chapters.items():
