@@ -13,7 +13,7 @@ export OMP_NUM_THREADS ?= 1
 
 # The environment's stamp is named after what the environment is made of, so it is out of date
 # exactly when that changed: the requirements, pyproject.toml, or the interpreter itself.
-READY := $(VENV)/ready-$(shell { $(PYTHON) -VV; cat $(REQUIREMENTS) $(MODELS) pyproject.toml; } 2>&1 | cksum | tr ' ' '-')
+READY := $(VENV)/ready-$(shell { $(PYTHON) -VV; cat $(REQUIREMENTS) constraints.txt $(MODELS) pyproject.toml; } 2>&1 | cksum | tr ' ' '-')
 
 # Check sums of what a chapter's outputs depend on besides its own text (CODE), and of what the
 # pages depend on besides that (PAGES). Names count too: an added or removed file is a change.

@@ -404,6 +404,33 @@ def different_packages(text, other):
     return sorted(set.symmetric_difference(*names))
 
 
+def brought_along(needed):
+    """{name: version} of the packages that these requirements need here, at any remove."""
+    found, waiting, seen = {}, list(needed), set()
+    while waiting:
+        requirement = waiting.pop()
+        for extra in ["", *requirement.extras]:
+            name = canonical(requirement.name)
+            if (name, extra) in seen:
+                continue
+            seen.add((name, extra))
+            found[name] = importlib.metadata.version(name)
+            for text in importlib.metadata.requires(name) or ():
+                further = Requirement(text)
+                if not further.marker or further.marker.evaluate({"extra": extra}):
+                    waiting.append(further)
+    return found
+
+
+def unpinned(installed, text):
+    """What a constraints file leaves open, or has in another version; the build does not count."""
+    here = [r for r in requirements(text) if not r.marker or r.marker.evaluate()]
+    pins = {canonical(r.name): r.specifier for r in here}
+    for name, version in sorted(installed.items()):
+        if name not in pins or not pins[name].contains(version, prereleases=True):
+            yield f"{name}: {version} is installed, pinned is {pins.get(name, 'nothing')}"
+
+
 def test_a_missing_package_is_found():
     assert missing_packages("pytest==1 # why\n# x\n-e .\nno-such-package==1\n") == [
         "no-such-package==1"
@@ -417,6 +444,32 @@ def test_a_difference_between_requirements_is_found():
 def test_each_requirement_is_installed():
     missing = missing_packages(text_of("requirements.txt"))
     assert not missing, f"not installed: {missing}; run `pip install -r requirements.txt`"
+
+
+def test_what_a_constraints_file_leaves_open_is_found():
+    text = "# a\na==1\nb==2 ; python_version < '3'\nb==3 ; python_version >= '3'\nc>=1\nd==1\n"
+    assert list(unpinned({"a": "1+cpu", "b": "3", "c": "2"}, text)) == []
+    assert [line.split(":")[0] for line in unpinned({"b": "2", "d": "1", "e": "1"}, text)] == [
+        *("b", "e")
+    ]
+
+
+def test_what_a_package_brings_along_is_found():
+    alone, more = (brought_along([Requirement(f"sqlalchemy{e}")]) for e in ("", "[asyncio]"))
+    assert {"sqlalchemy", "typing-extensions"} <= alone.keys()
+    assert more.keys() - alone.keys() == {"greenlet"}
+
+
+def test_everything_that_is_installed_is_pinned():
+    needed = requirements(text_of("requirements.txt"))
+    installed = brought_along(needed)
+    other = [r.name for r in needed if not r.specifier.contains(installed[canonical(r.name)])]
+    if other:
+        pytest.skip(f"installed is something else than requirements.txt: {other}")
+    assert "-c constraints.txt" in text_of("requirements.txt").splitlines()
+    found = list(unpinned(installed, text_of("constraints.txt")))
+    hint = "the first lines of constraints.txt say how to write it anew"
+    assert not found, "\n".join([hint, *found])
 
 
 def test_the_packages_of_models_are_installed_as_pinned_with_their_check_sums():
