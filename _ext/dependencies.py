@@ -1,74 +1,200 @@
 """What a chapter's outputs depend on: its cells, the modules of `src` that it imports, the data.
 
 python _ext/dependencies.py book/gpt/cache.md     # the modules, and the key
+
+The same for the tests of `tests`, which may look at any file of the repository. Wherever a text
+does not tell what is needed, more is taken: then something is executed that need not be.
 """
 
 import ast
 import hashlib
+import os
+import platform
+import re
 import sys
+import textwrap
+from contextlib import suppress
 from functools import cache
+from importlib.metadata import distributions
 from pathlib import Path
 
 from jupytext.myst import myst_to_notebook
 
 ROOT = Path(__file__).parents[1]
+BESIDE_TESTS = ("tests", "_ext", ".")  # where a test finds what it imports
+RUNS_TESTS = ("conftest.py", "pyproject.toml", "_ext/kernels.py")
+KEPT_FOLDERS = ("_ext", "_static", ".binder", ".ci", ".github", ".jupyter")
+NAMED = re.compile(r"src(\.\w+)+")
+
+
+def cells_of(path):
+    """The code cells of a chapter."""
+    return cells_in(path.read_text(encoding="utf-8"))
+
+
+@cache
+def cells_in(text):
+    return [cell for cell in myst_to_notebook(text).cells if cell.cell_type == "code"]
 
 
 def code_of(path):
     """The code of a chapter's cells, one after the other."""
-    notebook = myst_to_notebook(path.read_text(encoding="utf-8"))
-    return "\n\n".join(cell.source for cell in notebook.cells if cell.cell_type == "code")
+    return "\n\n".join(cell.source for cell in cells_of(path))
 
 
 @cache
 def imported(source, package=("src",)):
-    """Names of all that some code imports, lazily or not, relative names as seen from `package`."""
+    """Names of all that some code imports, lazily or not, relative names as seen from `package`.
+
+    A name in a text counts, and so does a text that is itself a program.
+    """
     found = set()
     for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            above = package[: len(package) + 1 - node.level] if node.level else ()
-            base = ".".join([*above, *([node.module] if node.module else [])])
-            found |= {base} | {f"{base}.{alias.name}" for alias in node.names}
+        match node:
+            case ast.Import(names=names):
+                found |= {alias.name for alias in names}
+            case ast.ImportFrom(module=module, names=names, level=level):
+                above = package[: len(package) + 1 - level] if level else ()
+                base = ".".join([*above, *([module] if module else [])])
+                found |= {base} | {f"{base}.{alias.name}" for alias in names}
+            case ast.Constant(value=str(text)) if NAMED.fullmatch(text):
+                found.add(text)
+            case ast.Constant(value=str(text)) if "import " in text:
+                with suppress(SyntaxError, ValueError):
+                    found |= imported(textwrap.dedent(text), package)
     return found
 
 
-def modules(source, root=ROOT):
-    """Files of `src` that some code needs, those included which these import in turn."""
-    found, waiting = set(), list(imported(source))
+def modules(source, root=ROOT, places=(".",)):
+    """Files of `src` that some code needs, those included which these import in turn.
+
+    Args:
+        places: folders in which the first part of a name is looked for.
+    """
+    found, waiting, seen = set(), list(imported(source)), set()
     while waiting:
-        parts = waiting.pop().split(".")
-        if parts[0] != "src":
+        name = waiting.pop()
+        if name in seen:
             continue
-        for length in range(1, len(parts) + 1):
-            place = root.joinpath(*parts[:length])
-            for path in (place.with_suffix(".py"), place / "__init__.py"):
-                if path.is_file() and path not in found:
-                    found.add(path)
-                    package = path.relative_to(root).parent.parts
-                    waiting += imported(path.read_text(encoding="utf-8"), package)
+        seen.add(name)
+        parts = name.split(".")
+        for place in places:
+            for length in range(1, len(parts) + 1):
+                stem = root.joinpath(place, *parts[:length])
+                for path in (stem.with_suffix(".py"), stem / "__init__.py"):
+                    if path.is_file() and path not in found:
+                        found.add(path)
+                        package = path.relative_to(root).parent.parts
+                        waiting += imported(path.read_text(encoding="utf-8"), package)
     return sorted(found)
 
 
 def data(source, path, root=ROOT):
     """Files that are no code: what lies beside the chapter, and the records that it names."""
-    found = [each for each in path.parent.rglob("*") if each.is_file() and each.suffix != ".md"]
+    found = [each for each in files_in(path.parent) if each.suffix != ".md"]
     for record in (root / "results").glob("*"):
         if f'"{record.name}"' in source:
-            found += [each for each in [record, *record.rglob("*")] if each.is_file()]
-    hidden = ("__pycache__", ".ipynb_checkpoints")
-    return sorted(each for each in found if not any(part in hidden for part in each.parts))
+            found += files_in(record)
+    return sorted(found)
+
+
+def files_in(place):
+    """The file at `place`, or all below it; without what programs leave there."""
+    made = ("__pycache__", ".ipynb_checkpoints", ".DS_Store")
+    found = [place, *place.rglob("*")] if place.is_dir() else [place]
+    return [p for p in found if p.is_file() and not any(part in made for part in p.parts)]
 
 
 def key(path, root=ROOT, *more):
     """A text that changes when something changes that the chapter's outputs depend on."""
     source = code_of(path)
     files = [*modules(source, root), *data(source, path, root), *more]
-    digest = hashlib.sha256(source.encode())
+    return digest(source, *hashed(files, root))
+
+
+def digest(*texts):
+    """A short text that stands for these."""
+    found = hashlib.sha256()
+    for text in texts:
+        found.update(text if isinstance(text, bytes) else text.encode())
+    return found.hexdigest()[:16]
+
+
+def hashed(files, root):
+    """Names and contents of files, one after the other."""
     for each in files:
-        digest.update(each.relative_to(root).as_posix().encode() + b"\0" + each.read_bytes())
-    return digest.hexdigest()[:16]
+        yield each.relative_to(root).as_posix() + "\0"
+        yield each.read_bytes()
+
+
+# ---- all that decides whether something is executed again ---------------------------------------
+
+
+@cache
+def environment():
+    """What everything depends on: the interpreter, all that is installed, and our settings."""
+    installed = sorted(f"{found.name} {found.version}" for found in distributions())
+    chosen = sorted(f"{k}={v}" for k, v in os.environ.items() if k.startswith("NEXT_TOKEN_"))
+    return digest(sys.version, platform.platform(), *installed, *chosen)
+
+
+def state_of_chapter(path, root=ROOT, *more):
+    """A key for what is kept of a chapter: cells' tags, the environment and all doubts included."""
+    source = code_of(path)
+    texts = texts_in(source)
+    doubts = [each for each in files_in(root / "src") if each.suffix != ".py"]
+    if any(re.fullmatch(r"(.*-m )?src( .*)?", text) for text in texts):  # `python -m src`
+        doubts += files_in(root / "src")
+    records = [each for each in data(source, path, root) if each.is_relative_to(root / "results")]
+    if "results" in texts and not records:
+        doubts += files_in(root / "results")
+    tags = repr([sorted(cell.metadata.items()) for cell in cells_of(path)])
+    return digest(environment(), tags, key(path, root, *more, *sorted(set(doubts))))
+
+
+def state_of_test(path, root=ROOT):
+    """A key for a module of tests: all that it imports, and all that it may look at, included."""
+    source = path.read_text(encoding="utf-8")
+    files = {path, *modules(source, root, BESIDE_TESTS), *(root / name for name in RUNS_TESTS)}
+    for each in list(files):
+        if each.suffix == ".py" and not each.is_relative_to(root / "src"):
+            files |= set(looked_at(each, root))
+    return digest(environment(), *hashed(sorted(each for each in files if each.is_file()), root))
+
+
+def looked_at(path, root):
+    """Files of the repository at which a test may look, as far as its text tells.
+
+    Of a module that knows its own place these are the files and folders that it names; if it names
+    none, all of its own folder, or of the repository where it leaves that. Of one that has the
+    place of the repository from another module, all.
+    """
+    source = path.read_text(encoding="utf-8")
+    if any(name.endswith(".ROOT") for name in imported(source)):
+        return everything(root)
+    if "__file__" not in source:
+        return []
+    named = {place / text for text in texts_in(source) for place in (root, path.parent)}
+    named = [each for each in named if each.exists() and each not in (root, path.parent)]
+    if named:
+        return [file for each in named for file in files_in(each)]
+    leaves = ".parents" in source or ".parent.parent" in source
+    return everything(root) if leaves else files_in(path.parent)
+
+
+def everything(root):
+    """All files of the repository but those that programs make."""
+    for place in root.iterdir():
+        hidden = place.name.startswith((".", "_")) or place.name.endswith(".egg-info")
+        if place.is_file() or place.name in KEPT_FOLDERS or not hidden:
+            yield from files_in(place)
+
+
+def texts_in(source):
+    """The texts in a program that might name a module or a file."""
+    found = (node.value for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Constant))
+    plain = re.compile(r"[\w.-][\w./ -]{0,99}")
+    return {each for each in found if isinstance(each, str) and plain.fullmatch(each)}
 
 
 if __name__ == "__main__":

@@ -1,29 +1,40 @@
-"""Execute the chapters that changed, some side by side: ``python _ext/execute.py [WORKERS]``.
+"""``make book``: execute the chapters that changed, some side by side, and write the site.
 
-The builder executes one chapter after the other. What this leaves in its cache it only has to read;
-a chapter that fails here is executed once more by the builder, which then says what is wrong.
+What a chapter put out is kept in the builder's cache, together with a key of all that it depends on
+(`dependencies.py`). The cache itself would notice a change of the chapter's cells only, so what has
+another key by now is taken out before anything is executed. A chapter that fails here is executed
+once more by the builder, which then says what is wrong.
 """
 
+import argparse
+import shutil
+import subprocess
 import sys
-from concurrent.futures import ProcessPoolExecutor
+import time
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from multiprocessing import get_context
 from pathlib import Path
 
 import yaml
+from dependencies import ROOT, digest, environment, files_in, hashed, state_of_chapter
 from jupyter_cache import get_cache
-from jupyter_cache.executors import load_executor
+from jupyter_cache.base import CacheBundleIn
+from jupyter_cache.executors.utils import single_nb_execution
+from jupyter_cache.readers import get_reader
+from kernels import use_local_sockets
+from shares import expected, together, told
 
-ROOT = Path(__file__).parents[1]
-CACHE = ROOT / "_build" / ".jupyter_cache"
+CACHE = Path("_build", ".jupyter_cache")
 READER = {"name": "myst_nb_md", "type": "plugin"}
+PAGES = ("book", "_ext", "_static", "_config.yml", "_toc.yml", "references.bib")
+TICK = 5  # seconds after which the time left is told again
 
 
-def chapters():
-    """The pages of the table of contents that have code cells, the longest first."""
-    contents = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))
-    found = [ROOT / f"{name}.md" for name in files_of(contents)]
-    found = [path for path in found if "{code-cell}" in path.read_text(encoding="utf-8")]
-    return sorted(found, key=lambda path: -path.stat().st_size)
+def chapters(root=ROOT):
+    """The pages of the table of contents that have code cells."""
+    contents = yaml.safe_load((root / "_toc.yml").read_text(encoding="utf-8"))
+    found = [root / f"{name}.md" for name in files_of(contents)]
+    return [path for path in found if "{code-cell}" in path.read_text(encoding="utf-8")]
 
 
 def files_of(contents):
@@ -36,26 +47,124 @@ def files_of(contents):
     return own + [name for each in contents.values() for name in files_of(each)]
 
 
-def execute(pk, limit):
-    """Execute one chapter into the cache; whether it went well."""
-    cache = get_cache(str(CACHE))
-    executor = load_executor("local-serial", cache)
-    return bool(executor.run_and_cache(filter_pks=[pk], timeout=limit).succeeded)
+def read(path):
+    """The chapter as the builder reads it."""
+    return get_reader(READER)(str(path))
 
 
-def main():
-    workers = int(sys.argv[1]) if len(sys.argv) > 1 else 2
-    settings = yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf-8"))
-    limit = settings["execute"]["timeout"]
-    cache = get_cache(str(CACHE))
-    records = [cache.add_nb_to_project(str(path), read_data=READER) for path in chapters()]
-    records = cache.list_unexecuted(filter_pks=[record.pk for record in records])
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        pending = [pool.submit(execute, record.pk, limit) for record in records]
-        for record, result in zip(records, pending, strict=True):
-            path = Path(record.uri).relative_to(ROOT)
-            print(f"   {path}: {'executed' if result.result() else 'FAILED'}", flush=True)
+def forget_stale(states, root=ROOT):
+    """Take out of the cache what is kept of chapters that have another state now, and list them."""
+    cache = get_cache(str(root / CACHE))
+    stale = []
+    for path, state in states.items():
+        try:
+            record = cache.match_cache_notebook(read(path))
+        except KeyError:
+            stale.append(path)
+        else:
+            if record.data.get("state") != state:
+                cache.remove_cache(record.pk)
+                stale.append(path)
+    return stale
+
+
+def execute(path, state, limit, root=ROOT):
+    """Execute one chapter into the cache; the seconds that it took, or None if it failed."""
+    notebook = read(path)
+    result = single_nb_execution(notebook, str(path.parent), limit, allow_errors=False)
+    if result.err is not None:
+        return None
+    kept = {"execution_seconds": result.time, "state": state}
+    get_cache(str(root / CACHE)).cache_notebook_bundle(
+        CacheBundleIn(result.nb, str(path), data=kept), check_validity=False, overwrite=True
+    )
+    return result.time
+
+
+class Progress:
+    """How far one is, and for how long yet: one line in a terminal, elsewhere one for a chapter."""
+
+    def __init__(self, shares, workers, clock=time.monotonic, file=None):
+        self.shares, self.workers = shares, workers
+        self.clock, self.file = clock, file or sys.stdout
+        self.done, self.started = {}, clock()
+
+    def left(self):
+        """Seconds: what all shares take at the pace so far, less the time that has passed."""
+        known = sum(self.shares[name] for name in self.done)
+        pace = sum(self.done.values()) / known if known else 1.0
+        return pace * together(self.shares, self.workers) - (self.clock() - self.started)
+
+    def tell(self, news=None):
+        line = f"{len(self.done)} of {len(self.shares)} chapters, {told(self.left())} left"
+        if self.file.isatty():
+            clear = "\r\x1b[K"
+            print(
+                f"{clear}{news}\n" if news else clear, f"   {line}", sep="", end="", file=self.file
+            )
+        elif news:
+            print(f"{news}; {line}", file=self.file)
+        self.file.flush()
+
+    def finish(self, name, taken):
+        """One more is done; in a terminal only failures get a line of their own."""
+        self.done[name] = self.shares[name] if taken is None else taken
+        news = f"   {name}: {'FAILED' if taken is None else f'{taken:.0f} s'}"
+        self.tell(news if taken is None or not self.file.isatty() else None)
+        if self.file.isatty() and len(self.done) == len(self.shares):
+            print(file=self.file)
+
+
+def execute_all(states, workers, limit, root=ROOT):
+    """Execute these chapters side by side, the longest first."""
+    names = {path: path.relative_to(root).as_posix() for path in states}
+    shares = expected(names.values())
+    duration = told(together(shares, workers))
+    print(f"   {len(states)} chapters to execute, {workers} side by side: {duration}", flush=True)
+    progress = Progress(shares, workers)
+    spawn = get_context("spawn")
+    with ProcessPoolExecutor(workers, mp_context=spawn, initializer=use_local_sockets) as pool:
+        pending = {
+            pool.submit(execute, path, states[path], limit, root): names[path]
+            for path in sorted(states, key=lambda path: -shares[names[path]])
+        }
+        while pending:
+            finished, _ = wait(pending, timeout=TICK, return_when=FIRST_COMPLETED)
+            for result in finished:
+                progress.finish(pending.pop(result), result.result())
+            if not finished:
+                progress.tell()
+
+
+def main(arguments=None, root=ROOT):
+    parser = argparse.ArgumentParser(description="Execute what changed, and write the site.")
+    parser.add_argument("--workers", type=int, default=2)
+    workers = parser.parse_args(arguments).workers
+    inputs = [file for name in ("src", "results", *PAGES) for file in files_in(root / name)]
+    inputs = [file for file in sorted(inputs) if file.suffix != ".ipynb"]
+    now, built = digest(environment(), *hashed(inputs, root)), root / "_build" / "book.built"
+    if built.exists() and built.read_text(encoding="utf-8") == now:
+        print("== Book: nothing changed; open _build/html/index.html")
+        return 0
+    print("== Book: executing what changed, writing _build/html", flush=True)
+    built.unlink(missing_ok=True)
+    states = {path: state_of_chapter(path, root) for path in chapters(root)}
+    stale = forget_stale(states, root)
+    if stale:
+        settings = yaml.safe_load((root / "_config.yml").read_text(encoding="utf-8"))
+        limit = settings["execute"]["timeout"]
+        execute_all({path: states[path] for path in stale}, workers, limit, root)
+    # The pages are always written afresh, because Sphinx repeats no warning about a page that it
+    # does not read again.
+    for made in ("html", ".doctrees", "jupyter_execute"):
+        shutil.rmtree(root / "_build" / made, ignore_errors=True)
+    builder = [Path(sys.executable).with_name("jupyter-book"), "build", ".", "-q"]
+    status = subprocess.run([*builder, "-W", "-n", "--keep-going"], cwd=root).returncode
+    if status == 0:
+        built.write_text(now, encoding="utf-8")
+        print("== Book: built; open _build/html/index.html")
+    return status
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,23 +1,253 @@
-"""What is executed before the build: every chapter, once, and only what changed."""
+"""`make book` executes what changed, or what depends on what changed, and nothing else."""
 
-import importlib.util
+import io
+import textwrap
+from types import SimpleNamespace
 
+import execute
 import pytest
+import shares
 from chapters import ROOT, chapters
+from execute import CACHE, Progress, files_of, forget_stale, read, state_of_chapter
+from jupyter_cache import get_cache
+from jupyter_cache.base import CacheBundleIn
+
+HEADER = (ROOT / "book/likelihood/surprise.md").read_text(encoding="utf-8").split("\n(")[0]
+
+FILES = {
+    "_toc.yml": "root: index\nchapters:\n- file: book/part/one\n- file: book/part/two\n",
+    "_config.yml": "execute: {timeout: 60}\n",
+    "index.md": "# Contents\n",
+    "src/__init__.py": "",
+    "src/alone.py": "def value():\n    return 1\n",
+    "src/shared.py": "VALUE = 2\n",
+    "src/late.py": "def value():\n    from .shared import VALUE\n    return VALUE\n",
+    "src/unused.py": "",
+    "results/one.json": "{}",
+    "results/two.json": "{}",
+    "book/part/one.md": """
+        # One
+
+        ```{code-cell} ipython3
+        from src.alone import value
+        recorded = "one.json"
+        print(value())
+        ```
+    """,
+    "book/part/two.md": """
+        # Two
+
+        ```{code-cell} ipython3
+        :tags: [hide-input]
+
+        import src.late
+        print(src.late.value())
+        ```
+    """,
+}
 
 
-@pytest.fixture(scope="module")
-def execute():
-    spec = importlib.util.spec_from_file_location("execute", ROOT / "_ext" / "execute.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+@pytest.fixture
+def book(tmp_path, monkeypatch):
+    """A book of two chapters, whose kernels find its own `src`."""
+    for name, text in FILES.items():
+        text = textwrap.dedent(text)
+        write(tmp_path / name, HEADER + text if name.startswith("book/") else text)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    return tmp_path
 
 
-def test_every_chapter_is_executed_once(execute):
+def write(path, text):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+
+
+def edit(path, old, new):
+    text = path.read_text(encoding="utf-8")
+    assert old in text
+    path.write_text(text.replace(old, new), encoding="utf-8")
+
+
+def states_of(book):
+    return {path: state_of_chapter(path, book) for path in execute.chapters(book)}
+
+
+def take_for_executed(book):
+    """As if every chapter of the book had been executed as it is now."""
+    cache = get_cache(str(book / CACHE))
+    for path, state in states_of(book).items():
+        kept = CacheBundleIn(read(path), str(path), data={"state": state})
+        cache.cache_notebook_bundle(kept, check_validity=False, overwrite=True)
+
+
+def stale(book):
+    return [path.stem for path in forget_stale(states_of(book), book)]
+
+
+def test_every_chapter_is_executed_once():
     assert sorted(execute.chapters()) == chapters()
 
 
-def test_files_are_found_however_deep(execute):
+def test_files_are_found_however_deep():
     contents = {"root": "a", "parts": [{"chapters": [{"file": "b", "sections": [{"file": "c"}]}]}]}
-    assert execute.files_of(contents) == ["b", "c"]
+    assert files_of(contents) == ["b", "c"]
+
+
+def test_at_first_every_chapter_is_stale_and_once_executed_none(book):
+    assert stale(book) == ["one", "two"]
+    take_for_executed(book)
+    assert stale(book) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "expected"),
+    [
+        ("src/alone.py", "1", "3", ["one"]),
+        ("src/late.py", "value", "val", ["two"]),
+        ("src/shared.py", "2", "4", ["two"]),  # imported by a module, and late
+        ("src/__init__.py", "", "import os", ["one", "two"]),
+        ("src/unused.py", "", "import os", []),
+        ("results/one.json", "{}", "[]", ["one"]),
+        ("results/two.json", "{}", "[]", []),
+        ("book/part/one.md", "print(value())", "print(-value())", ["one"]),
+        ("book/part/one.md", "# One", "# Uno", []),
+        ("book/part/two.md", "hide-input", "raises-exception", ["two"]),
+    ],
+)
+def test_what_depends_on_an_edit_is_stale_and_nothing_else(book, name, old, new, expected):
+    take_for_executed(book)
+    edit(book / name, old, new)
+    assert stale(book) == expected
+    assert stale(book) == expected  # it is gone: the builder must not find it
+
+
+@pytest.mark.parametrize("name", ["book/part/data.txt", "book/part/sub/data.csv", "src/page.html"])
+def test_a_new_file_of_data_makes_what_may_read_it_stale(book, name):
+    take_for_executed(book)
+    write(book / name, "new")
+    assert stale(book) == ["one", "two"]
+
+
+def test_another_environment_makes_everything_stale(book, monkeypatch):
+    take_for_executed(book)
+    monkeypatch.setenv("NEXT_TOKEN_DEVICE", "elsewhere")
+    execute.environment.cache_clear()
+    assert stale(book) == ["one", "two"]
+    monkeypatch.undo()
+    execute.environment.cache_clear()
+
+
+def test_what_was_executed_by_the_builder_alone_has_no_state_and_is_stale(book):
+    take_for_executed(book)
+    path = book / "book/part/one.md"
+    kept = CacheBundleIn(read(path), str(path), data={"execution_seconds": 1.0})
+    cache = get_cache(str(book / CACHE))
+    cache.cache_notebook_bundle(kept, check_validity=False, overwrite=True)
+    assert stale(book) == ["one"]
+
+
+def test_a_chapter_that_runs_the_package_depends_on_all_of_it(book):
+    edit(book / "book/part/one.md", "recorded =", 'command = ["python", "-m", "src"]\nrecorded =')
+    take_for_executed(book)
+    edit(book / "src/unused.py", "", "import os")
+    assert stale(book) == ["one"]
+
+
+def test_a_chapter_whose_record_has_no_name_that_we_know_depends_on_all(book):
+    edit(book / "book/part/one.md", '"one.json"', '"results", "o" + "ne.json"')
+    take_for_executed(book)
+    edit(book / "results/two.json", "{}", "[]")
+    assert stale(book) == ["one"]
+
+
+def outputs(book, name):
+    """What the cache holds of a chapter."""
+    notebook = read(book / f"book/part/{name}.md")
+    _, found = get_cache(str(book / CACHE)).merge_match_into_notebook(notebook)
+    return found.cells[-1].outputs[0].text
+
+
+def test_after_an_edit_the_cache_holds_what_the_edited_code_puts_out(book, monkeypatch, capfd):
+    built = []
+    monkeypatch.setattr(execute.subprocess, "run", lambda *a, **k: built.append(a) or DONE)
+    assert execute.main(["--workers", "2"], book) == 0
+    assert (outputs(book, "one"), outputs(book, "two")) == ("1\n", "2\n")
+    assert "2 of 2 chapters" in capfd.readouterr().out
+    assert execute.main([], book) == 0
+    assert capfd.readouterr() == ("== Book: nothing changed; open _build/html/index.html\n", "")
+    assert len(built) == 1
+    edit(book / "src/shared.py", "2", "5")
+    assert execute.main([], book) == 0
+    assert (outputs(book, "one"), outputs(book, "two")) == ("1\n", "5\n")
+    said, warned = capfd.readouterr()
+    assert "book/part/two.md" in said
+    assert "book/part/one.md" not in said
+    assert warned == ""
+
+
+DONE = SimpleNamespace(returncode=0)
+
+
+def test_a_chapter_that_fails_is_named_and_is_executed_again(book, monkeypatch, capfd):
+    monkeypatch.setattr(execute.subprocess, "run", lambda *a, **k: SimpleNamespace(returncode=1))
+    take_for_executed(book)
+    edit(book / "src/alone.py", "return 1", "return 1 / 0")
+    for _ in range(2):
+        assert execute.main([], book) == 1
+        assert "book/part/one.md: FAILED" in capfd.readouterr().out
+    assert stale(book) == ["one"]
+
+
+# ---- the time left ------------------------------------------------------------------------------
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_the_time_left_is_the_rest_of_the_shares_at_the_pace_so_far():
+    now = [0.0]
+    shares_of = {"a": 300.0, "b": 100.0, "c": 200.0}
+    progress = Progress(shares_of, workers=2, clock=lambda: now[0], file=io.StringIO())
+    assert progress.left() == 300.0
+    now[0] = 50.0
+    assert progress.left() == 250.0
+    now[0] = 200.0
+    progress.finish("b", 200.0)  # twice its share, as the others will
+    assert progress.left() == 2 * 300.0 - 200.0
+    assert progress.file.getvalue() == "   b: 200 s; 1 of 3 chapters, about 7 min left\n"
+
+
+def test_a_terminal_keeps_one_line_and_every_failure():
+    progress = Progress({"a": 1.0, "b": 1.0}, workers=1, clock=lambda: 0.0, file=Terminal())
+    progress.finish("a", 2.0)
+    progress.finish("b", None)
+    lines = progress.file.getvalue().split("\n")
+    shown = [line.split("\x1b[K")[-1] for line in lines]
+    assert shown == ["   b: FAILED", "   2 of 2 chapters, less than a minute left", ""]
+
+
+@pytest.mark.parametrize(
+    ("cores", "gigabytes", "expected"),
+    [(2, 64, 2), (8, 8, 2), (8, 2, 1), (1, 64, 1), (64, 500, 8), (4, 15, 4)],
+)
+def test_there_are_as_many_workers_as_cores_and_memory_allow(cores, gigabytes, expected):
+    assert shares.workers(cores, gigabytes * 2**30) == expected
+
+
+@pytest.mark.parametrize(("text", "limited"), [("100000 100000", 1), ("max 100000", None)])
+def test_a_container_may_have_fewer_cores_than_the_machine(tmp_path, text, limited):
+    write(tmp_path / "cpu.max", text)
+    everywhere = shares.available_cores(tmp_path / "absent")
+    assert shares.available_cores(tmp_path / "cpu.max") == (limited or everywhere)
+
+
+def test_shares_that_are_measured_anew_are_renewed_and_others_kept(tmp_path):
+    kept = tmp_path / "seconds.json"
+    for name in ("a", "b"):
+        write(tmp_path / name, "")
+    shares.keep({"a": 1.0, "b": 2.04, "gone": 3.0}, tmp_path, kept)
+    shares.keep({"a": 4.0}, tmp_path, kept)
+    assert shares.seconds(kept) == {"a": 4.0, "b": 2.0}
+    assert shares.expected(["b", "new"], {"a": 9.0, "b": 2.0, "c": 3.0}) == {"b": 2.0, "new": 3.0}
