@@ -15,6 +15,9 @@ export OMP_NUM_THREADS ?= 1
 # exactly when that changed: the requirements, pyproject.toml, or the interpreter itself.
 READY := $(VENV)/ready-$(shell { $(PYTHON) -VV; cat $(REQUIREMENTS) constraints.txt $(MODELS) pyproject.toml; } 2>&1 | cksum | tr ' ' '-')
 
+# A chapter's cells share one kernel, so a file is not divided.
+SIDE_BY_SIDE = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+
 # Benchmarks compare speeds, in minutes; these are runs too long for a chapter.
 RECORDED := benchmarks/compute.py benchmarks/gpt1.py benchmarks/gpt1_analysis.py \
             benchmarks/tasks_as_text.py benchmarks/gpt2.py benchmarks/in_context.py \
@@ -23,7 +26,7 @@ RECORDED := benchmarks/compute.py benchmarks/gpt1.py benchmarks/gpt1_analysis.py
 SHARED   := benchmarks/plain.py benchmarks/released.py benchmarks/rounds.py
 
 .DEFAULT_GOAL := help
-.PHONY: help book test lab chapter check-site reproduce teeth bench record clean
+.PHONY: help book test test-changed lab chapter check-site reproduce teeth bench record clean
 
 help:  ## list the targets
 	@echo "The Next Token: make what?"
@@ -52,7 +55,13 @@ test: $(READY)  ## ruff, the unit tests and every cell of every chapter
 	@echo "== Style"
 	@$(BIN)/ruff check .
 	@echo "== Unit tests and chapters ($(WORKERS) workers, one thread each)"
-	@$(BIN)/pytest -n $(WORKERS) --dist loadfile --nbval book tests
+	@$(BIN)/pytest $(SIDE_BY_SIDE) --seen=all --nbval book tests
+
+test-changed: $(READY)  ## of these, what no green run has seen as it is now
+	@echo "== Style"
+	@$(BIN)/ruff check .
+	@echo "== Unit tests and chapters that changed, or that depend on what changed"
+	@$(BIN)/pytest $(SIDE_BY_SIDE) --seen=changed --nbval book tests
 
 lab: $(READY)  ## open the chapters as notebooks in JupyterLab
 	@echo "== JupyterLab: double-click a chapter in book/"

@@ -24,6 +24,7 @@ ROOT = Path(__file__).parents[1]
 BESIDE_TESTS = ("tests", "_ext", ".")  # where a test finds what it imports
 RUNS_TESTS = ("conftest.py", "pyproject.toml", "_ext/kernels.py")
 KEPT_FOLDERS = ("_ext", "_static", ".binder", ".ci", ".github", ".jupyter")
+OURS = ("next-token ", "next_token ")  # in its folder it is found twice, elsewhere once
 NAMED = re.compile(r"src(\.\w+)+")
 
 
@@ -133,7 +134,8 @@ def hashed(files, root):
 @cache
 def environment():
     """What everything depends on: the interpreter, all that is installed, and our settings."""
-    installed = sorted(f"{found.name} {found.version}" for found in distributions())
+    installed = {f"{found.name} {found.version}" for found in distributions()}
+    installed = sorted(each for each in installed if not each.startswith(OURS))
     chosen = sorted(f"{k}={v}" for k, v in os.environ.items() if k.startswith("NEXT_TOKEN_"))
     return digest(sys.version, platform.platform(), *installed, *chosen)
 

@@ -137,7 +137,8 @@ def make_book(folder, chapters):
     """A project with this repository's settings, and these chapters in one part."""
     for name in ("conftest.py", "pyproject.toml"):
         shutil.copy(ROOT / name, folder)
-    shutil.copytree(ROOT / "_ext", folder / "_ext")
+    made = shutil.ignore_patterns("__pycache__", "seconds.json")
+    shutil.copytree(ROOT / "_ext", folder / "_ext", ignore=made)
     part = folder / "book" / "part"
     part.mkdir(parents=True)
     for name, text in chapters.items():
