@@ -137,7 +137,7 @@ def environment():
     installed = {f"{found.name} {found.version}" for found in distributions()}
     installed = sorted(each for each in installed if not each.startswith(OURS))
     chosen = sorted(f"{k}={v}" for k, v in os.environ.items() if k.startswith("NEXT_TOKEN_"))
-    return digest(sys.version, platform.platform(), *installed, *chosen)
+    return digest(sys.version, sys.platform, platform.machine(), *installed, *chosen)
 
 
 def state_of_chapter(path, root=ROOT, *more):

@@ -120,7 +120,8 @@ def execute_all(states, workers, limit, root=ROOT):
     names = {path: path.relative_to(root).as_posix() for path in states}
     shares = expected(names.values())
     duration = told(together(shares, workers))
-    print(f"   {len(states)} chapters to execute, {workers} side by side: {duration}", flush=True)
+    count = f"{len(states)} chapters" if len(states) > 1 else "1 chapter"
+    print(f"   {count} to execute, up to {workers} side by side: {duration}", flush=True)
     progress = Progress(shares, workers)
     spawn = get_context("spawn")
     with ProcessPoolExecutor(workers, mp_context=spawn, initializer=use_local_sockets) as pool:
