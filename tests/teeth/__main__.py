@@ -38,8 +38,10 @@ KEPT = HERE / "found"
 # ---- the table --------------------------------------------------------------------------------
 
 
-def report(results, reasons):
-    """The text of `results/teeth.md`."""
+def report(results, reasons, changed):
+    """The text of `results/teeth.md`; `changed`: names of those that were edited since."""
+    waiting = [name for name, result in results.items() if result["key"] is None]
+    results = {name: result for name, result in results.items() if name not in waiting}
     lines = [
         "# Teeth: has each assertion been seen to fail?",
         "",
@@ -49,6 +51,8 @@ def report(results, reasons):
         "it fail, or fail to be evaluated. *Of a record*: it reads a committed file only, and is",
         "counted apart. *Fragile*: another seed alone makes it fail. The time is the processor's.",
         "",
+        *([f"Not examined yet: {', '.join(waiting)}.", ""] if waiting else []),
+        *([f"Edited since it was examined: {', '.join(changed)}.", ""] if changed else []),
         f"| {' | '.join(COLUMNS)} |",
         f"|:---|{'---:|' * (len(COLUMNS) - 1)}",
     ]
@@ -127,11 +131,14 @@ def main(arguments=None):
     parser.add_argument("chapters", nargs="*", help="path or name; all chapters if none is given")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--budget", type=float, default=BUDGET, help="for each second of a chapter")
+    parser.add_argument("--table", action="store_true", help="examine nothing, write the table")
     options = parser.parse_args(arguments)
     KEPT.mkdir(parents=True, exist_ok=True)
     chosen = choose(options.chapters, ROOT)
     keys = {path: key(path, ROOT) for path in chosen}
     waiting = [path for path in chosen if kept(path)["key"] != keys[path]]
+    if options.table:
+        waiting = []
     with ProcessPoolExecutor(
         options.workers, mp_context=get_context("spawn"), max_tasks_per_child=1
     ) as pool:
@@ -146,12 +153,13 @@ def main(arguments=None):
             print(f"{named(path)}: {killed} of {total} killed, {never} never", end="; ")
             print(f"{result['seconds']:.0f} s", result["error"] or "", flush=True)
     results = {named(path): kept(path) for path in chosen}
-    text = report(results, reasons_given())
+    changed = [named(p) for p in chosen if kept(p)["key"] not in (None, keys[p])]
+    text = report(results, reasons_given(), changed)
     if len(chosen) == len(chapters(ROOT)):
         (ROOT / "results" / "teeth.md").write_text(text, encoding="utf-8")
     else:
         print(text)
-    return 1 if any(result["error"] for result in results.values()) else 0
+    return 1 if any(result["error"] for result in results.values() if result["key"]) else 0
 
 
 if __name__ == "__main__":
