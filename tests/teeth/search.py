@@ -134,22 +134,25 @@ class Search:
             own = [
                 each
                 for each in self._of_statement(number)
-                if self._counts(number, each, assertion)
+                if self._counts((number, each, None), assertion)
                 and (not each.binds or each.binds & flowing)
             ]
             for rank, mutation in enumerate(sampled(own)):
                 yield dear + rank, (number, mutation, None)
             for order, place in enumerate(places(self.found[number])):
-                of_function = [m for m in self._of_function(place) if counts(place, m, assertion)]
-                for rank, mutation in enumerate(of_function):
-                    yield dear + rank + order / 2, (number, mutation, place)
+                changes = [(number, mutation, place) for mutation in self._of_function(place)]
+                changes = [each for each in changes if self._counts(each, assertion)]
+                for rank, change in enumerate(changes):
+                    yield dear + rank + order / 2, change
                     count += 1
             if count > 6 * TRIES:
                 return
 
-    def _counts(self, number, mutation, assertion):
+    def _counts(self, change, assertion):
         """Whether the change lies upstream of the names that the assertion itself reads."""
-        return self.found[number].given or not mutation.binds & assertion.reads
+        number, mutation, function = change
+        apart = ".md:" not in function[0] if function else self.found[number].given
+        return apart or not mutation.binds & assertion.reads
 
     def _statement(self, number):
         return mutations(self.found[number].tree)
@@ -168,13 +171,9 @@ class Search:
 
     def _newly_killed(self, change, outcomes):
         """(assertion, words) of those that failed, and whose own names the change does not set."""
-        start, mutation, function = change
         for assertion in self._assertions():
-            if outcomes.get(assertion.key) is not False or assertion.key in self.killed:
-                continue
-            if function and counts(function, mutation, assertion):
-                yield assertion.key, words_of(change)
-            if not function and self._counts(start, mutation, assertion):
+            failed = outcomes.get(assertion.key) is False and assertion.key not in self.killed
+            if failed and self._counts(change, assertion):
                 yield assertion.key, words_of(change)
 
     def unstable(self):
@@ -188,12 +187,6 @@ class Search:
             mine = [name for name, (first, *_) in self.killed.items() if first == start]
             found |= {name for name in mine if held.get(name) is False}
         return found
-
-
-def counts(function, mutation, assertion):
-    """Whether the change lies upstream of the assertion's own names, if both are in one cell."""
-    in_chapter = ".md:" in function[0]
-    return not in_chapter or not mutation.binds & assertion.reads
 
 
 def words_of(change):
