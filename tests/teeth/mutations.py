@@ -33,6 +33,7 @@ OPPOSITE = {
     ast.Mod: ast.FloorDiv,
     ast.BitAnd: ast.BitOr,
     ast.BitOr: ast.BitAnd,
+    ast.BitOr: ast.BitAnd,
 }
 BINDING = (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Expr, ast.For, ast.With, ast.Return)
 SEEDING = ("seed", "generator", "Random", "rng")
