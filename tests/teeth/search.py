@@ -10,7 +10,7 @@ from teeth.chapter import flowing_into, statements, upstream
 from teeth.mutations import mutations
 from teeth.snapshots import Snapshots, code_place, function_tree, is_ours
 
-BUDGET = 5.0  # seconds of changed runs for each second of the chapter, a short one taken as
+BUDGET = 4.0  # seconds of changed runs for each second of the chapter, a short one taken as
 LEAST = 10.0  # so many seconds
 SHIFTS = (1_000, 2_000)  # what is added to every seed
 TRIES = 400  # changes that are tried for one assertion
