@@ -1,0 +1,127 @@
+"""Run a chapter's cells, with the rehearsed device as the one that `device()` finds."""
+
+import builtins
+import io
+import os
+import sys
+import time
+import traceback
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass, field
+from weakref import WeakKeyDictionary
+
+from teeth.chapter import statements
+from teeth.mutations import ASSERTED
+
+
+@dataclass
+class Found:
+    """What a run of a chapter showed; each fault begins with its place, `chapter.md:<line>`.
+
+    Attributes:
+        errors: what was raised, and by no cell that is to raise.
+        failed: assertions that did not hold.
+        unjudged: those that did not hold after a training run was shortened.
+        shortened: whether one was.
+    """
+
+    errors: list[str] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+    unjudged: list[str] = field(default_factory=list)
+    shortened: bool = False
+    seconds: float = 0.0
+
+
+class Shortened:
+    """Each training run takes its first steps only; in all others the model stays as it is.
+
+    So losses, validations and checkpoints are as many as the chapter expects.
+    """
+
+    def __init__(self, steps):
+        from src import training
+
+        self.steps, self.happened = steps, False
+        self.take, self.taken = training._training_step, WeakKeyDictionary()
+        training._training_step = self.step
+
+    def step(self, model, batch, optimiser, **options):
+        count, last = self.taken.get(optimiser, (0, None))
+        if count >= self.steps:
+            self.happened = True
+            return last
+        last = self.take(model, batch, optimiser, **options)
+        self.taken[optimiser] = count + 1, last
+        return last
+
+
+def put_in_place(where):
+    """Let `device()` give this device, unless another is asked for by name."""
+    from src import runtime
+
+    known = runtime.device
+    runtime.device = lambda name=None: known(name) if name else where
+
+
+def rehearse(path, root, steps, *, on_device=True):
+    """What a run of a chapter shows; for a process of its own.
+
+    Args:
+        steps: how many each training run takes.
+        on_device: False: on the CPU, to compare.
+    """
+    os.environ["MPLBACKEND"] = "agg"
+    os.chdir(path.parent)
+    sys.path.insert(0, str(path.parent))
+    if on_device:
+        from rehearsal.device import install
+
+        put_in_place(install())
+    found, shortened, begun = Found(), Shortened(steps), time.monotonic()
+    run(statements(path, root), found, shortened)
+    found.shortened, found.seconds = shortened.happened, time.monotonic() - begun
+    return found
+
+
+def run(parts, found, shortened):
+    """Run the statements; after an error go on with those that read nothing it left unset."""
+    namespace, spoilt, raised = {"__name__": "__main__"}, set(), set()
+    texts = {each.key: each.text for part in parts for each in part.assertions}
+
+    def asserted(key, held):
+        if not held():
+            fault = f"{parts[0].filename.rpartition(':')[0]}:{key.partition(':')[0]}: {texts[key]}"
+            faults = found.unjudged if shortened.happened else found.failed
+            faults.extend([fault] if fault not in faults else [])
+
+    setattr(builtins, ASSERTED, asserted)
+    for part in parts:
+        if spoilt & part.reads or part.cell in raised:
+            spoilt |= part.sets
+            continue
+        try:
+            with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+                exec(part.code(), namespace)
+        except BaseException as error:  # SystemExit, too, ends a statement and not this program
+            spoilt |= part.sets
+            if part.must_raise:
+                raised.add(part.cell)
+            else:
+                found.errors.append(described(error, part.filename))
+        finally:
+            if "matplotlib.pyplot" in sys.modules:
+                sys.modules["matplotlib.pyplot"].close("all")
+    calm = {part.cell: part.filename for part in parts if part.must_raise}
+    found.errors += [
+        f"{calm[cell]}: is to raise, and did not" for cell in calm if cell not in raised
+    ]
+
+
+def described(error, filename):
+    """Where in the chapter and in the package an error arose, and what it says."""
+    name, _, cell = filename.rpartition(":")
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [int(cell) + f.lineno - 1 for f in frames if f.filename.startswith(f"{name}:")]
+    below = [f"src/{f.filename.rpartition('/src/')[2]}" for f in frames if "/src/" in f.filename]
+    place = f"{name}:{lines[-1] if lines else cell}" + (f" (in {below[-1]})" if below else "")
+    return f"{place}: {type(error).__name__}: {' '.join(str(error).split())[:300]}"

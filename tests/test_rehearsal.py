@@ -1,0 +1,448 @@
+"""The rehearsed device refuses what a GPU refuses, and computes what the CPU computes.
+
+Where there is a GPU, the same programs run on it: what it refuses and accepts is the measure.
+"""
+
+import io
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
+from copy import deepcopy
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from dependencies import code_of
+from rehearsal import __main__ as rehearsal
+from rehearsal.chapter import Found
+from rehearsal.device import install
+from torch import nn
+from torch.nn import functional
+
+from src.gpt import GPT, GPTConfig
+from src.sampling import generate
+from src.training import Batches, TrainConfig, train
+
+DEVICES = ["rehearsed", *(["cuda"] if torch.cuda.is_available() else [])]
+ROOT = Path(__file__).parents[1]
+HEADER = (ROOT / "book/likelihood/surprise.md").read_text(encoding="utf-8").split("\n(")[0]
+
+
+@pytest.fixture(scope="module")
+def elsewhere():
+    """Calls a function of this module in a process in which the device is installed."""
+    with ProcessPoolExecutor(1, rehearsal.FRESH, initializer=install) as pool:
+        yield lambda function, *arguments: pool.submit(function, *arguments).result()
+
+
+# ---- planted errors: each takes the device, and a GPU refuses it ------------------------------
+
+
+def mixed_devices(where):
+    return torch.ones(3, device=where) + torch.ones(3)
+
+
+def mixed_devices_in_a_product(where):
+    return functional.linear(torch.ones(2, 3), torch.ones(4, 3, device=where))
+
+
+def a_number_of_the_device_and_a_cpu_tensor(where):
+    return torch.ones(3) * torch.tensor(2.0, device=where)
+
+
+def a_number_stacked_with_numbers_of_the_device(where):
+    return torch.stack([torch.ones((), device=where), torch.ones(())])
+
+
+def a_result_added_to_a_cpu_tensor(where):
+    return torch.zeros(()).add_(torch.ones((), device=where))
+
+
+def compared_with_the_cpu(where):
+    return torch.equal(torch.ones(3, device=where), torch.ones(3))
+
+
+def a_model_left_on_the_cpu(where):
+    return nn.Linear(3, 4)(torch.ones(2, 3, device=where))
+
+
+def a_batch_left_on_the_cpu(where):
+    return nn.Embedding(5, 3).to(where)(torch.tensor([1, 2]))
+
+
+def targets_left_on_the_cpu(where):
+    return functional.cross_entropy(torch.ones(2, 3, device=where), torch.tensor([0, 1]))
+
+
+def a_buffer_that_is_no_buffer(where):
+    class Masked(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.mask = torch.ones(3, 3, dtype=torch.bool).tril()  # `.to` does not know it
+
+        def forward(self, scores):
+            return scores.masked_fill(~self.mask, -torch.inf)
+
+    return Masked().to(where)(torch.ones(3, 3, device=where))
+
+
+def a_cpu_index_in_gather(where):
+    return torch.ones(2, 3, device=where).gather(1, torch.zeros(2, 1, dtype=torch.long))
+
+
+def an_index_of_the_device_in_a_cpu_tensor(where):
+    return torch.ones(3)[torch.tensor([0, 1], device=where)]
+
+
+def cpu_values_put_into_a_tensor_of_the_device(where):
+    target = torch.zeros(3, device=where)
+    target[torch.tensor([0, 1])] = torch.ones(2)
+
+
+def a_cpu_generator(where):
+    return torch.randn(3, device=where, generator=torch.Generator().manual_seed(0))
+
+
+def a_cpu_generator_for_a_draw(where):
+    probs = torch.ones(2, 3, device=where)
+    return torch.multinomial(probs, 1, generator=torch.Generator().manual_seed(0))
+
+
+def to_numpy(where):
+    return torch.ones(3, device=where).numpy()
+
+
+def taken_by_numpy(where):
+    return np.asarray(torch.ones(3, device=where))
+
+
+def a_cpu_tensor_in_inference_mode(where):
+    with torch.inference_mode():
+        return torch.ones(3, device=where) @ torch.ones(3)
+
+
+ONE_DEVICE = RuntimeError, "same device|found at least two devices"
+NO_NUMPY = TypeError, "can't convert .* device type tensor to numpy"
+PLANTED = {
+    mixed_devices: ONE_DEVICE,
+    mixed_devices_in_a_product: ONE_DEVICE,
+    a_number_of_the_device_and_a_cpu_tensor: ONE_DEVICE,
+    a_number_stacked_with_numbers_of_the_device: ONE_DEVICE,
+    a_result_added_to_a_cpu_tensor: (RuntimeError, "device"),
+    compared_with_the_cpu: ONE_DEVICE,
+    a_model_left_on_the_cpu: ONE_DEVICE,
+    a_batch_left_on_the_cpu: ONE_DEVICE,
+    targets_left_on_the_cpu: ONE_DEVICE,
+    a_buffer_that_is_no_buffer: (RuntimeError, "device"),
+    a_cpu_index_in_gather: ONE_DEVICE,
+    an_index_of_the_device_in_a_cpu_tensor: (RuntimeError, "indices should be either on cpu or on"),
+    cpu_values_put_into_a_tensor_of_the_device: (RuntimeError, "device"),
+    a_cpu_generator: (RuntimeError, "device type for generator but found 'cpu'"),
+    a_cpu_generator_for_a_draw: (RuntimeError, "device type for generator but found 'cpu'"),
+    to_numpy: NO_NUMPY,
+    taken_by_numpy: NO_NUMPY,
+    a_cpu_tensor_in_inference_mode: ONE_DEVICE,
+}
+
+
+@pytest.mark.parametrize("where", DEVICES)
+@pytest.mark.parametrize("program", PLANTED, ids=lambda program: program.__name__)
+def test_a_planted_error_is_refused(elsewhere, program, where):
+    error, message = PLANTED[program]
+    with pytest.raises(error, match=message):
+        elsewhere(program, where)
+
+
+# ---- programs without an error: each returns plain values -------------------------------------
+
+
+def numbers_and_indices_of_the_cpu(where):
+    x = torch.arange(6.0, device=where).reshape(2, 3)
+    x[torch.tensor([1])] += torch.tensor(1.0)
+    x[0, torch.tensor([True, False, True])] = torch.tensor(7.0)
+    picked = x.masked_fill(x > 4, torch.tensor(-1.0)).clamp(max=torch.tensor(5.0))
+    return [*x.tolist(), *picked.tolist(), f"{x.sum():.2f}", int(x.argmax()), x.cpu().numpy().sum()]
+
+
+def made_in_all_ways(where):
+    made = [torch.tensor([1, 2], device=where), torch.as_tensor([3], device=where)]
+    made += [torch.tensor([made[0][0], made[0][1]])]  # of numbers on the device
+    made += [torch.eye(2, device=where), torch.linspace(0, 1, 3, device=where)]
+    made += [
+        torch.zeros_like(made[0]),
+        made[0].new_full((2,), 5),
+        torch.full((1,), 2, device=where),
+    ]
+    assert all(each.device.type in (where, "cpu") for each in made)
+    return [each.tolist() for each in made]
+
+
+def views_that_write_through(where):
+    x = torch.zeros(3, 4, device=where)
+    x.T[1] += 1
+    x.view(-1)[5:7].fill_(3)
+    with torch.inference_mode():
+        x[2, :2] = 4  # a view, in inference mode, of a tensor from outside
+        fresh = x.reshape(-1).to(torch.float64).unfold(0, 2, 5)
+        assert fresh.is_inference()
+        assert not x[1].is_inference()
+    x.requires_grad_()
+    (x[:, 1] * x[:, 2]).sum().backward()
+    return [x.tolist(), fresh.tolist(), x.grad.tolist()]
+
+
+def kept_and_read_again(where):
+    draws, file = torch.Generator().manual_seed(0), io.BytesIO()
+    layer = nn.Linear(2, 2)
+    nn.init.normal_(layer.weight, generator=draws)
+    nn.init.zeros_(layer.bias)
+    same, tied = layer.weight, nn.ModuleList([layer, layer])
+    layer.to(where)
+    assert layer.weight is same
+    copied = deepcopy(tied)
+    assert copied[0].weight is copied[1].weight
+    assert isinstance(copied[0].weight, nn.Parameter)
+    torch.save(layer.state_dict(), file)
+    states = [
+        torch.load(io.BytesIO(file.getvalue()), map_location=place, weights_only=True)
+        for place in (None, "cpu")
+    ]
+    assert [state["weight"].device.type for state in states] == [torch.device(where).type, "cpu"]
+    layer.weight.data.zero_()
+    for state in states:
+        copied[0].load_state_dict(state)
+    return [copied[1].weight.tolist(), layer.weight.tolist()]
+
+
+def in_the_short_type(where):
+    x = torch.linspace(0, 1, 8, device=where).reshape(2, 4)
+    kind = torch.device(where).type
+    with torch.autocast(kind, torch.bfloat16):
+        product = functional.linear(x, x)
+        chances = product.exp()
+        inside = torch.nn.LayerNorm(2).to(where)(product)
+    with torch.autocast(kind, torch.bfloat16, enabled=False):
+        plain = x @ x.T
+    dtypes = [each.dtype for each in (product, chances, inside, plain)]
+    short = [torch.bfloat16, torch.float32, torch.float32, torch.float32]
+    assert where == "cpu" or dtypes == short  # the CPU has lists of its own
+    return [product.tolist(), plain.tolist()]
+
+
+def read_step_by_step(where):
+    lstm = nn.LSTM(2, 2, batch_first=True)
+    for number, parameter in enumerate(lstm.parameters()):
+        nn.init.constant_(parameter, 0.1 * number - 0.2)
+    read, (last, _) = lstm.to(where)(torch.ones(1, 3, 2, device=where))
+    read.sum().backward()
+    with torch.inference_mode():
+        again, _ = lstm(torch.ones(1, 3, 2, device=where))
+    return [read.tolist(), last.tolist(), again.tolist(), lstm.weight_hh_l0.grad.tolist()]
+
+
+@pytest.mark.parametrize("where", DEVICES)
+@pytest.mark.parametrize(
+    "program",
+    [
+        numbers_and_indices_of_the_cpu,
+        made_in_all_ways,
+        views_that_write_through,
+        kept_and_read_again,
+        in_the_short_type,
+        read_step_by_step,
+    ],
+    ids=lambda program: program.__name__,
+)
+def test_a_clean_program_gives_what_the_cpu_gives(elsewhere, program, where):
+    there, here = elsewhere(program, where), program("cpu")
+    for one, other in zip(there, here, strict=True):
+        assert one == (other if isinstance(one, str) else pytest.approx(np.array(other), rel=1e-5))
+
+
+# ---- a model, from its first step to a text ----------------------------------------------------
+
+
+class Interrupted(Batches):
+    def __getitem__(self, number):
+        if number == 4:
+            raise KeyboardInterrupt
+        return super().__getitem__(number)
+
+
+def a_run(where, folder, *, precision="float32", dropout=0.0, interrupted=False):
+    """The losses of eight steps, and a text from the model that was left."""
+    ids = torch.arange(280, device=where) % 7
+    config = GPTConfig(
+        vocabulary_size=7, context_length=8, layers=1, heads=2, channels=8, dropout=dropout
+    )
+    options = TrainConfig(steps=8, learning_rate=0.01, precision=precision, save_every=4, every=4)
+    for kind in (Interrupted, Batches) if interrupted else (Batches,):
+        model = GPT(config, generator=torch.Generator().manual_seed(0)).to(where)
+        data, seen = (
+            kind(ids, batch_size=4, context_length=8),
+            [Batches(ids, batch_size=4, context_length=8)[9]],
+        )
+        torch.manual_seed(2)
+        with suppress(KeyboardInterrupt):
+            history = train(
+                model, data, options, folder=folder, resume=True, progress=False, validation=seen
+            )
+    draws = torch.Generator().manual_seed(5)
+    text = generate(model, [[1, 2]], max_new_tokens=9, generator=draws)[0]
+    assert text.device.type == torch.device(where).type
+    return history.losses, list(history.validation.values()), text.tolist()
+
+
+@pytest.mark.parametrize("where", DEVICES)
+def test_a_model_learns_what_it_learns_on_the_cpu(elsewhere, where, tmp_path):
+    there, here = elsewhere(a_run, where, tmp_path / "there"), a_run("cpu", tmp_path / "here")
+    assert there[0] == pytest.approx(here[0], rel=1e-4)
+    assert there[1] == pytest.approx(here[1], rel=1e-4)
+    assert there[2] == here[2]
+
+
+def in_parts(where, folder):
+    options = {"precision": "bfloat16", "dropout": 0.2}
+    whole = a_run(where, folder / "whole", **options)
+    return whole, a_run(where, folder / "parts", interrupted=True, **options)
+
+
+@pytest.mark.parametrize("where", DEVICES)
+def test_a_run_goes_on_with_the_random_numbers_of_the_device(elsewhere, where, tmp_path):
+    whole, parts = elsewhere(in_parts, where, tmp_path)
+    assert len(whole[0]) == 8
+    assert whole == parts
+
+
+def drawn_apart():
+    """What a device draws, and what the CPU draws before and after."""
+    torch.manual_seed(0)
+    first = torch.rand(2, device="rehearsed").tolist()
+    here = torch.rand(2).tolist()
+    torch.manual_seed(0)
+    return first, torch.rand(2, device="rehearsed").tolist(), here, torch.rand(2).tolist()
+
+
+def test_the_device_has_random_numbers_of_its_own(elsewhere):
+    first, again, here, here_again = elsewhere(drawn_apart)
+    assert first == again
+    assert here == here_again
+
+
+# ---- chapters ----------------------------------------------------------------------------------
+
+BEGINNING = """
+import torch
+from src.runtime import device
+from src.training import fit
+
+where = device()
+x = torch.ones(4, 3).to(where)
+assert x.device.type == "rehearsed" and x.sum() == 12
+"""
+UNTRAINED = """
+product = x @ torch.ones(3)
+assert product.sum() == 12  # cannot be asked
+for n in (1, 2):
+    assert n * x.sum() > 99
+for n in (1, 2):
+    assert x.numpy()
+fit(torch.nn.Linear(3, 2), [(x, x)], steps=1, learning_rate=1)
+assert device("cpu").type == "cpu"
+"""
+TRAINED = """
+model = torch.nn.Linear(3, 2)
+torch.nn.init.normal_(model.weight, generator=torch.Generator().manual_seed(0))
+torch.nn.init.zeros_(model.bias)
+batch = x, torch.zeros(4, dtype=torch.long)
+history = fit(model.to(where), [batch], steps=40, learning_rate=0.1, every=10,
+              validation=[batch], progress=False)
+assert len(history.losses) == 40 and sorted(history.validation) == [0, 10, 20, 30, 40]
+assert history.losses[2:] == [history.losses[2]] * 38
+assert history.losses[-1] < 0.1 * history.losses[0]
+assert x.device.type == "cpu"
+next(loss for loss in history.losses if loss < 0.01)
+x[0].numpy()
+"""
+
+
+def written(folder, *cells):
+    """A chapter of some cells, (tag, code) each, and its lines."""
+    path = folder / "book" / "planted.md"
+    path.parent.mkdir()
+    fences = [f"```{{code-cell}} ipython3\n{tag}{code.strip()}\n```" for tag, code in cells]
+    path.write_text("\n\n".join([HEADER, "# Planted", *fences, ""]), encoding="utf-8")
+    return path, path.read_text(encoding="utf-8").splitlines()
+
+
+RAISES = ":tags: [raises-exception]\n\n"
+
+
+def test_what_a_chapter_shows_on_the_device(tmp_path):
+    raising = [(RAISES, "x.numpy()\nnever = reached"), (RAISES, "x.cpu().numpy()")]
+    path, lines = written(tmp_path, ("", BEGINNING), ("", UNTRAINED), *raising)
+    found = rehearsal.rehearsed(path, tmp_path, steps=3)
+    assert not found.shortened
+    assert not found.unjudged
+    assert found.failed == [place(lines, "    assert n * x.sum() > 99") + ": n * x.sum() > 99"]
+    expected = {
+        "product = x @ torch.ones(3)": "RuntimeError: Expected all tensors to be on the same",
+        "    assert x.numpy()": "TypeError: can't convert rehearsed:0 device type tensor to numpy",
+        "fit(torch.nn.Linear(3, 2), [(x, x)], steps=1, learning_rate=1)": "(in src/",
+        "x.cpu().numpy()": "is to raise, and did not",
+    }
+    assert len(found.errors) == len(expected), found.errors
+    for error, (line, part) in zip(found.errors, expected.items(), strict=True):
+        assert error.startswith(place(lines, line))
+        assert part in error
+
+
+def place(lines, line):
+    return f"book/planted.md:{lines.index(line) + 1}"
+
+
+def test_training_is_shortened_and_what_follows_is_not_judged(tmp_path):
+    path, lines = written(tmp_path, ("", BEGINNING), ("", TRAINED))
+    found = rehearsal.rehearsed(path, tmp_path, steps=3)
+    assert found.shortened
+    assert not found.failed
+    assert [e.partition(": ")[0] for e in found.errors] == [place(lines, "x[0].numpy()")]
+    expected = {
+        "next(loss for loss in history.losses if loss < 0.01)": "StopIteration: ",
+        "assert history.losses[-1] < 0.1 * history.losses[0]": "0.1 * history.losses[0]",
+        'assert x.device.type == "cpu"': "== 'cpu' (not on the CPU)",
+    }
+    assert len(found.unjudged) == len(expected), found.unjudged
+    for fault, (line, end) in zip(found.unjudged, expected.items(), strict=True):
+        assert fault.startswith(place(lines, line))
+        assert fault.endswith(end)
+
+
+def test_a_chapter_that_ends_its_process_is_no_success(tmp_path):
+    path, _ = written(tmp_path, ("", "import os\nos._exit(1)"))
+    assert "its process died" in rehearsal.rehearsed(path, tmp_path, 3).errors[0]
+
+
+def test_what_asks_for_a_device_is_found():
+    cache, heads = (code_of(ROOT / f"book/{name}.md") for name in ("gpt/cache", "attention/heads"))
+    assert not rehearsal.imports(cache, rehearsal.DEVICE)
+    assert rehearsal.imports(heads, rehearsal.DEVICE)
+    assert ROOT / "tests/test_main.py" in rehearsal.tests(ROOT)
+    assert ROOT / "tests/test_attention.py" not in rehearsal.tests(ROOT)
+
+
+def test_faults_count_and_what_is_not_judged_does_not():
+    found = Found(errors=["a"], failed=["b"], unjudged=["c", "d"], shortened=True, seconds=2.4)
+    head, *lines = rehearsal.told("x.md", found)
+    assert head == "x.md: 2 faults, 2 s, training shortened, 2 not judged"
+    assert lines == ["a", "fails: b", "not judged: c", "not judged: d"]
+    assert rehearsal.told("x.md", Found(seconds=1)) == ["x.md: whole, 1 s"]
+
+
+@pytest.mark.parametrize(
+    ("found", "status"), [(Found(unjudged=["a"]), 0), (Found(failed=["a"]), 1)]
+)
+def test_a_fault_of_a_chapter_is_one_of_the_run(monkeypatch, capsys, found, status):
+    monkeypatch.setattr(rehearsal, "rehearsed", lambda *arguments: found)
+    assert rehearsal.main(["heads"]) == status
+    assert f"{1 - status} of 1 chapters whole" in capsys.readouterr().out
