@@ -26,7 +26,7 @@ RECORDED := benchmarks/compute.py benchmarks/gpt1.py benchmarks/gpt1_analysis.py
 SHARED   := benchmarks/plain.py benchmarks/released.py benchmarks/rounds.py
 
 .DEFAULT_GOAL := help
-.PHONY: help book test test-changed lab chapter check-site reproduce teeth bench record clean
+.PHONY: help book test test-changed lab chapter check-site reproduce teeth rehearse bench record clean
 
 help:  ## list the targets
 	@echo "The Next Token: make what?"
@@ -81,6 +81,10 @@ reproduce: $(READY)  ## run every chapter twice and compare all outputs
 teeth: $(READY)  ## see each assertion of the book fail, and record it in results/teeth.md (90 minutes)
 	@echo "== Teeth: changes upstream of every assertion; what is found is kept in tests/teeth/found"
 	@PYTHONPATH=.:tests:_ext $(BIN)/python -m teeth --workers $(WORKERS)
+
+rehearse: $(READY)  ## run what asks for a device on a rehearsed one, which refuses what a GPU refuses
+	@echo "== Rehearsal: chapters and tests on a device that is none; training is cut short"
+	@PYTHONPATH=.:tests:_ext $(BIN)/python -m rehearsal --workers $(WORKERS)
 
 bench: $(READY)  ## time src beside named peers, as ratios, and record them in results/
 	@echo "== Benchmarks (kenlm is built from source, once: needs a C++ compiler)"
