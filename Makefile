@@ -83,7 +83,7 @@ teeth: $(READY)  ## see each assertion of the book fail, and record it in result
 	@PYTHONPATH=.:tests:_ext $(BIN)/python -m teeth --workers $(WORKERS)
 
 rehearse: $(READY)  ## run what asks for a device on a rehearsed one, which refuses what a GPU refuses
-	@echo "== Rehearsal: chapters and tests on a device that is none; training is cut short"
+	@echo "== Rehearsal: chapters and tests on a device that only pretends; training is cut short"
 	@PYTHONPATH=.:tests:_ext $(BIN)/python -m rehearsal --workers $(WORKERS)
 
 bench: $(READY)  ## time src beside named peers, as ratios, and record them in results/

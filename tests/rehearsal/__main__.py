@@ -7,8 +7,8 @@ assertion is only listed; so is an error that the chapter, shortened alike, rais
 
 What a rehearsal cannot see: the rounding of a GPU's kernels, their order and their speed; memory
 that runs out; work that goes on while Python is ahead (errors told late, times that do not wait);
-cuDNN's own rules; several devices; what `torch.compile` makes; programs that a test starts; and
-chapters that never ask for a device.
+cuDNN's own rules; several devices; what `torch.compile` makes; programs that a test starts; a
+gradient on the CPU that is given to `backward`; and chapters that never ask for a device.
 """
 
 import argparse
