@@ -15,7 +15,7 @@ from plain import PlainBlock
 from rounds import finish, in_turns
 from torch import nn
 
-from src.transformer import Block
+from src.attention.block import Block
 
 SIZES = {  # name: (texts, length, heads, channels, rounds, runs in each)
     "12 × 64 rows, 4 heads, 128 channels": (12, 64, 4, 128, 41, 10),
@@ -114,7 +114,7 @@ def main():
             "# A block beside torch's and a plain one",
             "",
             "Written by `make bench` (`benchmarks/attention.py`): how many times as fast "
-            "`src.transformer.Block` is,",
+            "`src.attention.block.Block` is,",
             "forward and backward, interleaved rounds, one ratio a round.",
         ],
         every_round,

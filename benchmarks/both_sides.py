@@ -41,17 +41,19 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import torch
 from rounds import RESULTS, machine, record
 
-from src import tasks
-from src.attention import causal_mask
-from src.encoders import EncoderDecoderLM, EncoderLM
-from src.finetuning import FinetuneConfig, accuracy, finetune
-from src.gpt import GPT, GPTConfig
-from src.likelihood import token_log_probs
-from src.microworld import ATTRIBUTES, COUNTRIES, MicroWorld, unasked
-from src.objectives import Hidden, masked_batch, span_batch, span_counts
-from src.runs import read_toml
-from src.tokenization import END, WordTokenizer
-from src.training import Batches, TrainConfig, train
+from src.attention.masks import causal_mask
+from src.gpt.both_sides import EncoderDecoderLM, EncoderLM
+from src.gpt.gpt1_finetuning import FinetuneConfig, accuracy, finetune
+from src.gpt.gpt2 import GPT, GPTConfig
+from src.gpt.objectives import Hidden, masked_batch, span_batch, span_counts
+from src.gpt.runs import read_toml
+from src.gpt.training import Batches, TrainConfig, train
+from src.likelihood.maximum_likelihood import token_log_probs
+from src.texts import labelled, tasks
+from src.texts.microworld import MicroWorld
+from src.texts.microworld_tables import unasked
+from src.texts.microworld_words import ATTRIBUTES, COUNTRIES
+from src.tokens.bytes import END, WordTokenizer
 
 COMMAND = "python benchmarks/both_sides.py CACHE"
 LONGER, LEFT = ", longer", ", left only"
@@ -393,7 +395,7 @@ def cloze(kind, model):
 @cache
 def task(name):
     build = BUILDERS.get(name) or getattr(tasks, name)
-    sizes = dict(zip(tasks.PARTS, (TRAIN, VALIDATION, TEST), strict=True))
+    sizes = dict(zip(labelled.PARTS, (TRAIN, VALIDATION, TEST), strict=True))
     generator = torch.Generator().manual_seed(7)
     return build(world(), **sizes, generator=generator)
 

@@ -1,4 +1,4 @@
-"""How fast does `src.tokenization` train and encode, beside Rust? Run by `make bench`.
+"""How fast does `src.tokens` train and encode, beside Rust? Run by `make bench`.
 
 Training: a megabyte of the embedded English, to 512, 1,024 and 4,096 tokens, against Hugging Face's
 `tokenizers` and `rustbpe`; and 100 kB to 512 tokens against a trainer in plain Python that counts
@@ -25,8 +25,8 @@ import tiktoken
 import tokenizers
 from rounds import finish, seconds
 
-from src.corpora import load
-from src.tokenization import GPT2_PATTERN, BytePairTokenizer
+from src.texts.corpora import load
+from src.tokens.bpe import GPT2_PATTERN, BytePairTokenizer
 
 ROUNDS, ROUNDS_RECOUNTING = 9, 3
 TARGETS = {

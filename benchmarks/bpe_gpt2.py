@@ -24,8 +24,8 @@ from bpe import library_text
 from rounds import finish, in_turns
 from tiktoken.load import data_gym_to_mergeable_bpe_ranks
 
-from src.corpora import load
-from src.tokenization import GPT2_PATTERN, BytePairTokenizer
+from src.texts.corpora import load
+from src.tokens.bpe import GPT2_PATTERN, BytePairTokenizer
 
 ROUNDS = 7
 LONG = "encoding long words, "

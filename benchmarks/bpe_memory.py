@@ -12,7 +12,7 @@ from itertools import accumulate
 
 from rounds import machine, record, seconds
 
-from src.tokenization import BytePairTokenizer
+from src.tokens.bpe import BytePairTokenizer
 
 SIZE, N_WORDS, VOCAB_SIZE, SEED = 200_000_000, 300_000, 4_096, 0
 LIMIT, LEAST_WORDS = 500, 200_000  # megabytes; different words

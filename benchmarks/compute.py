@@ -18,9 +18,9 @@ from pathlib import Path
 import torch
 from rounds import RESULTS, machine, record
 
-from src.evaluation import Score, paired_bootstrap, total
-from src.ngram import NgramModel
-from src.runs import RunConfig, open_run, scores, stream_of, train_run
+from src.gpt.runs import RunConfig, open_run, scores, stream_of, train_run
+from src.likelihood.evaluation import Score, paired_bootstrap, total
+from src.likelihood.ngrams import NgramModel
 
 MODEL = {"context_length": 128, "layers": 3, "heads": 4, "channels": 128}
 # (steps, dropout, seed); dropout where the text is gone through several times

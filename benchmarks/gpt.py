@@ -2,10 +2,10 @@
 
 Run by `make bench`. On one thread of the CPU, in float32 unless said otherwise:
 
-- a training step of `src.training` (batch, forward, backward, clipping, AdamW), against the same
-  model of `transformers` and a plain one after nanoGPT, both in the customary loop; and against the
-  machine's own rate of multiplying matrices in the same run;
-- 256 tokens of `src.sampling.generate`, with a cache and without one (then the whole text goes
+- a training step of `src.gpt.training` (batch, forward, backward, clipping, AdamW), against the
+  same model of `transformers` and a plain one after nanoGPT, both in the customary loop; and
+  against the machine's own rate of multiplying matrices in the same run;
+- 256 tokens of `src.gpt.sampling.generate`, with a cache and without one (then the whole text goes
   through the blocks for each token, and its last state alone is unembedded), and against
   `transformers`.
 
@@ -33,9 +33,10 @@ from rounds import finish, in_turns, seconds
 from torch import nn
 from torch.nn import functional
 
-from src import pretrained, sampling, training
-from src.gpt import GPT, GPTConfig
-from src.training import Batches, TrainConfig
+from src.gpt import pretrained, sampling, training
+from src.gpt.gpt2 import GPT, GPTConfig
+from src.gpt.training import Batches, TrainConfig
+from src.likelihood import fitting
 
 VOCABULARY = 65  # the characters of the usual first corpus
 # name: (layers, heads, channels, positions, texts, rounds)
@@ -109,11 +110,11 @@ def theirs(model, activation="gelu_new"):
 
 
 def our_step(model, ids, texts, precision="float32", compiled=False):
-    """One step of `src.training.train`, by its own parts; returns the loss."""
+    """One step of `src.gpt.training.train`, by its own parts; returns the loss."""
     config = TrainConfig(steps=1_000, learning_rate=1e-3, precision=precision)
     data = Batches(ids, batch_size=texts, context_length=model.config.context_length)
     optimiser = training._adamw(model, config, ids.device)
-    nats_of = torch.compile(training._fused_nats) if compiled else training._nats
+    nats_of = torch.compile(fitting.fused_nats_of_batch) if compiled else fitting.nats_of_batch
 
     def nats(model, batch):
         half = precision == "bfloat16"
@@ -121,7 +122,7 @@ def our_step(model, ids, texts, precision="float32", compiled=False):
             return nats_of(model, batch)
 
     def step(number):
-        return training._training_step(
+        return fitting.training_step(
             model, data[number], optimiser, step=number + 1, clip=config.clip, nats_of=nats
         )[0]
 

@@ -16,7 +16,7 @@ import torch
 from released import TEXTS, released, rows, trained
 from rounds import RESULTS, machine, record
 
-from src.runs import RunConfig, read_toml
+from src.gpt.runs import RunConfig, read_toml
 
 FOLDER = RESULTS / "gpt1"
 SEEDS = (0, 1, 2)

@@ -38,26 +38,20 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import torch
 from rounds import RESULTS, machine, record
 
-from src import tasks
-from src.baselines import LSTM
-from src.evaluation import corpus_perplexity
-from src.finetuning import (
-    FinetuneConfig,
-    InputForms,
-    TaskModel,
-    accuracy,
-    distance,
-    finetune,
-    loss_parts,
-    transferred,
-    with_new_tokens,
-)
-from src.gpt import GPT
-from src.likelihood import token_log_probs
-from src.microworld import BLAME, PRAISE
-from src.runs import RunConfig, open_run, read_toml, stream_of
-from src.tasks import Example
-from src.training import Batches, fit, linear_decay, train
+from src.attention.recurrence import LSTM
+from src.gpt.backbones import distance, transferred, with_new_tokens
+from src.gpt.gpt1_finetuning import FinetuneConfig, TaskModel, accuracy, finetune, loss_parts
+from src.gpt.gpt2 import GPT
+from src.gpt.input_forms import InputForms
+from src.gpt.optimisation import linear_decay
+from src.gpt.runs import RunConfig, open_run, read_toml, stream_of
+from src.gpt.training import Batches, train
+from src.likelihood.evaluation import corpus_perplexity
+from src.likelihood.fitting import fit
+from src.likelihood.maximum_likelihood import token_log_probs
+from src.texts import labelled, tasks
+from src.texts.labelled import Example
+from src.texts.microworld_words import BLAME, PRAISE
 
 FOLDER = RESULTS / "gpt1"
 SEEDS, DRAWS = (0, 1, 2), (0, 1, 2)
@@ -155,7 +149,7 @@ def data(name, quick=False):
     sizes = (TRAIN, 60, 60) if quick else (TRAIN, VALIDATION, TEST)
     task = getattr(tasks, builder)(
         recipe().micro_world(),
-        **dict(zip(tasks.PARTS, sizes, strict=True)),
+        **dict(zip(labelled.PARTS, sizes, strict=True)),
         generator=torch.Generator().manual_seed(7),
         **options,
     )
@@ -164,7 +158,7 @@ def data(name, quick=False):
     return replace(
         task,
         name=name,
-        **{part: tuple(map(told, getattr(task, part))) for part in tasks.PARTS},
+        **{part: tuple(map(told, getattr(task, part))) for part in labelled.PARTS},
     )
 
 

@@ -1,8 +1,8 @@
 """What does a language model do untaught, as it grows? Checkpoints of seven sizes, and a record.
 
 Trains the recipe of results/gpt2/recipe.toml for each size and three seeds, releases each run to
-results/gpt2/SIZE-seed-N, and asks all of them the questions of `src.zero_shot`. Beside them, not
-released, stand the cells of four more questions:
+results/gpt2/SIZE-seed-N, and asks all of them the questions of `src.gpt.zero_shot`. Beside them,
+not released, stand the cells of four more questions:
 
     data          all sizes but the largest on less text: the loss against parameters and tokens
     demonstrations    one size, with fewer demonstrations of the tasks in its text, and with none
@@ -34,10 +34,12 @@ import torch
 from released import TEXTS, minutes, released, rows, trained
 from rounds import RESULTS, machine, record
 
-from src import checkpoints, zero_shot
-from src.corpora import Document
-from src.evaluation import MEASURES, exact_match, total
-from src.runs import RunConfig, open_run, read_toml, scores
+from src.gpt import zero_shot
+from src.gpt.choices import MEASURES, exact_match
+from src.gpt.runs import RunConfig, open_run, read_toml, scores
+from src.likelihood.evaluation import total
+from src.texts.corpora import Document
+from src.tools import checkpoints
 
 FOLDER = RESULTS / "gpt2"
 SEEDS = (0, 1, 2)

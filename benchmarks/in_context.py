@@ -29,12 +29,13 @@ import torch
 from rounds import RESULTS, machine, record
 from torch.nn import functional
 
-from src.attention import recorded_weights
-from src.heads import AttentionOnly, ablated, induction_score, previous_token_score
-from src.likelihood import kl_divergence
-from src.microworld import OBJECTS, ZORB
-from src.sources import RandomMaps, random_maps
-from src.training import cosine, fit
+from src.attention.heads import recorded_weights
+from src.gpt.in_context import AttentionOnly, ablated, induction_score, previous_token_score
+from src.gpt.optimisation import cosine
+from src.likelihood.fitting import fit
+from src.likelihood.surprise import kl_divergence
+from src.texts.maps import RandomMaps, random_maps
+from src.texts.microworld_words import OBJECTS, ZORB
 
 SEEDS = (0, 1, 2, 3, 4)
 POOLS = (1, 8, 64, 512, None)

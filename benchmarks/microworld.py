@@ -8,7 +8,7 @@ each round, the three kinds of work in turns.
 import torch
 from rounds import finish, seconds
 
-from src.microworld import MicroWorld
+from src.texts.microworld import MicroWorld
 
 DOCUMENTS, ROUNDS = 5_000, 9
 TARGETS = {

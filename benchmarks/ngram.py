@@ -1,4 +1,5 @@
-"""How fast does `src.ngram` count and score, beside nltk and kenlm? Run by `make bench`.
+"""How fast does `src.likelihood.ngrams` count and score, beside nltk and kenlm? Run by
+`make bench`.
 
 Kneser-Ney of order 3 on the words of the embedded English, lower-cased, punctuation apart. In each
 round everybody does the same work, one after another, and only ratios are kept: a busy machine
@@ -21,8 +22,8 @@ from nltk.lm import KneserNeyInterpolated
 from nltk.util import everygrams
 from rounds import finish, seconds
 
-from src.corpora import load, split
-from src.ngram import NgramModel
+from src.likelihood.ngrams import NgramModel
+from src.texts.corpora import load, split
 
 ORDER, ROUNDS, NLTK_WORDS = 3, 9, 30
 TARGETS = {
@@ -134,7 +135,8 @@ def main():
         [
             "# N-grams beside nltk and kenlm",
             "",
-            "Written by `make bench` (`benchmarks/ngram.py`): how many times as fast `src.ngram` "
+            "Written by `make bench` (`benchmarks/ngram.py`): how many times as fast "
+            "`src.likelihood.ngrams` "
             "is,",
             f"{len(rounds)} interleaved rounds, one ratio a round.",
         ],

@@ -35,10 +35,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import torch
 from rounds import RESULTS, machine, record
 
-from src.evaluation import corpus_perplexity
-from src.instructions import FORMS, KINDS, WAYS, Form, liking, opinions, requests
-from src.likelihood import kl_divergence
-from src.preferences import (
+from src.gpt.optimisation import linear_decay
+from src.gpt.preferences import (
     AnswerPolicy,
     RewardModel,
     aim,
@@ -51,9 +49,12 @@ from src.preferences import (
     rollouts,
     tilted,
 )
-from src.runs import open_run
-from src.sampling import generate, temperature
-from src.training import fit, linear_decay, mean_loss
+from src.gpt.runs import open_run
+from src.gpt.sampling import generate, temperature
+from src.likelihood.evaluation import corpus_perplexity
+from src.likelihood.fitting import fit, mean_loss
+from src.likelihood.surprise import kl_divergence
+from src.texts.requests import FORMS, KINDS, WAYS, Form, liking, opinions, requests
 
 FOLDER = RESULTS / "gpt1"
 SEEDS = (0, 1, 2)

@@ -9,9 +9,9 @@ import shutil
 
 import torch
 
-from src import checkpoints
-from src.evaluation import total
-from src.runs import floor_of, open_run, release, scores, train_run
+from src.gpt.runs import floor_of, open_run, release, scores, train_run
+from src.likelihood.evaluation import total
+from src.tools import checkpoints
 
 FIRST_STEPS, TEXTS = 20, 200
 

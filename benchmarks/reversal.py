@@ -28,11 +28,13 @@ from rounds import RESULTS, machine, record
 from torch import nn
 from torch.nn import functional
 
-from src.attention import LearnedPositions, linear
-from src.baselines import LSTM
-from src.likelihood import negative_log_likelihood
-from src.training import cosine, fit
-from src.transformer import Decoder
+from src.attention.encoder_decoder import Decoder
+from src.attention.heads import linear
+from src.attention.positions import LearnedPositions
+from src.attention.recurrence import LSTM
+from src.gpt.optimisation import cosine
+from src.likelihood.fitting import fit
+from src.likelihood.maximum_likelihood import negative_log_likelihood
 
 COMMAND = "python benchmarks/reversal.py"
 SEEDS, STEPS = (0, 1, 2), (400, 4_000)

@@ -31,9 +31,9 @@ from rounds import RESULTS, machine, record
 from torch.func import grad, vmap
 from torch.nn.utils.rnn import pad_sequence
 
-from src.gpt import GPT, GPTConfig
-from src.microworld import MicroWorld
-from src.training import fit
+from src.gpt.gpt2 import GPT, GPTConfig
+from src.likelihood.fitting import fit
+from src.texts.microworld import MicroWorld
 
 SEEDS, CHOICE_SEED = (0, 1, 2), 100
 COMMAND = "python benchmarks/tasks_as_text.py"

@@ -1,4 +1,7 @@
-"""The companion package of *The Next Token*: one concept a module, in layers.
+"""The companion package of *The Next Token*: a folder for each part of the book.
 
-Each module opens with the question it answers and names the chapter that derives it.
+    tools  <  texts  <  likelihood  <  tokens  <  attention  <  gpt
+
+A folder imports only folders before it. Each module opens with the question it answers and names
+the chapter that derives it.
 """

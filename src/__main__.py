@@ -19,10 +19,9 @@ from pathlib import Path
 
 import torch
 
-from . import corpora, finetuning, parallel, runs, runtime, sampling, tasks
-from .evaluation import bootstrap, total
-from .finetuning import FinetuneConfig
-from .runs import (
+from .gpt import gpt1_finetuning, runs, sampling
+from .gpt.gpt1_finetuning import FinetuneConfig
+from .gpt.runs import (
     Run,
     RunConfig,
     floor_of,
@@ -32,6 +31,9 @@ from .runs import (
     scores,
     train_run,
 )
+from .likelihood.evaluation import bootstrap, total
+from .texts import corpora, labelled
+from .tools import parallel, runtime
 
 # Settings that have a flag: (table, name, type, what it is).
 FLAGS = [
@@ -204,22 +206,22 @@ def finetune(options: argparse.Namespace) -> None:
         raise FileExistsError(f"{options.folder} holds a fine-tuned model already: choose another")
     given = {name: getattr(options, name) for name, _, _ in FINETUNE_FLAGS}
     config = FinetuneConfig(**{name: value for name, value in given.items() if value is not None})
-    task = tasks.load(options.task)
+    task = labelled.load(options.task)
     if options.labels is not None:
         generator = torch.Generator().manual_seed(config.seed)
         task = task.with_labels(options.labels, generator=generator)
     run = _opened(options.run)
-    tuned = finetuning.finetune(
+    tuned = gpt1_finetuning.finetune(
         run.model, run.tokenizer, task, config, cut=options.cut, progress=not options.quiet
     )
-    finetuning.save(tuned, options.folder)
+    gpt1_finetuning.save(tuned, options.folder)
     best = tuned.history.best_step
     print(f"{task.family}: {', '.join(task.labels)}; {len(task.train):,} examples to learn from")
     loss = tuned.history.validation[best]
     print(f"least validation loss: {loss:.4f} nats per example, after {best:,} steps")
     for name, part in (("validation", task.validation), ("test", task.test)):
         if part:
-            share = finetuning.accuracy(tuned, part)
+            share = gpt1_finetuning.accuracy(tuned, part)
             print(f"{name}: {share:.1%} of {len(part):,} examples right")
     if task.test:
         print(f"chance: {task.chance:.1%}, the best constant answer on the test part")
@@ -228,11 +230,11 @@ def finetune(options: argparse.Namespace) -> None:
 
 def classify(options: argparse.Namespace) -> None:
     """Print label and probability for each line of a file; a blank line stays blank."""
-    tuned = finetuning.load(options.folder, device=runtime.device())
+    tuned = gpt1_finetuning.load(options.folder, device=runtime.device())
     text = sys.stdin.read() if options.file == "-" else Path(options.file).read_bytes().decode()
     lines = text.removesuffix("\n").split("\n")  # splitlines would cut at U+2028 and others, too
     examples = [_texts(line, tuned.forms.family) for line in lines if line.strip()]
-    answers = iter(finetuning.predict(tuned, examples))
+    answers = iter(gpt1_finetuning.predict(tuned, examples))
     for line in lines:
         if not line.strip():
             print()
@@ -246,7 +248,7 @@ def _texts(line: str, family: str) -> tuple[str, ...]:
     """The texts of a line: a JSON object as in a file of examples, or texts with tabs between."""
     if not line.lstrip().startswith("{"):
         return tuple(part.strip() for part in line.split("\t"))
-    keys = tasks.KEYS[family]
+    keys = labelled.KEYS[family]
     try:
         record = json.loads(line)
         *texts, last = (record[key] for key in keys)

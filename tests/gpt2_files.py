@@ -5,7 +5,7 @@ import importlib.util
 import shutil
 from pathlib import Path
 
-from src import pretrained
+from src.gpt import pretrained
 
 _STORED = {"vocab.json": "encoder.json", "merges.txt": "vocab.bpe"}
 

@@ -14,9 +14,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from src import checkpoints, runs
-from src.evaluation import total
-from src.runs import RunConfig, floor_of, open_run, read_toml, scores, train_run
+from src.gpt import runs
+from src.gpt.runs import RunConfig, floor_of, open_run, read_toml, scores, train_run
+from src.likelihood.evaluation import total
+from src.tools import checkpoints
 
 RESULTS = Path(__file__).parents[1] / "results"
 

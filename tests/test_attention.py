@@ -8,20 +8,11 @@ from oracles import gradients, greatest_difference, normal
 from torch import nn, tensor
 from torch.nn import functional
 
-from src.attention import (
-    KeyValueCache,
-    LearnedPositions,
-    MultiHeadAttention,
-    banded_mask,
-    causal_mask,
-    linear,
-    padding_mask,
-    recorded_weights,
-    rotate,
-    scaled_dot_product_attention,
-    sinusoidal_positions,
-    sparse_mask,
-)
+from src.attention.attention import scaled_dot_product_attention
+from src.attention.heads import MultiHeadAttention, linear, recorded_weights
+from src.attention.masks import banded_mask, causal_mask, padding_mask, sparse_mask
+from src.attention.positions import LearnedPositions, rotate, sinusoidal_positions
+from src.gpt.cache import KeyValueCache
 
 B, H, T, S, D, E = 2, 3, 5, 7, 11, 13  # E: width of the values
 C, HEADS = 22, 11  # channels and heads of a module: two channels a head

@@ -1,4 +1,6 @@
-"""`src.baselines` against worked numbers, slow loops, and what a language model must not do."""
+"""`src.attention.recurrence` against worked numbers, slow loops, and what a language model must not
+do.
+"""
 
 import math
 
@@ -7,18 +9,18 @@ import torch
 from torch import nn, tensor
 from torch.nn import functional
 
-from src.baselines import (
+from src.attention.recurrence import (
     LSTM,
     RNN,
     CausalConvolution,
-    SoftmaxBigram,
-    WindowMLP,
     causal_convolution,
     input_gradients,
     lstm_step,
     rnn_step,
 )
-from src.likelihood import context_window, negative_log_likelihood
+from src.likelihood.maximum_likelihood import negative_log_likelihood
+from src.likelihood.neural import SoftmaxBigram, WindowMLP
+from src.likelihood.text_probability import context_window
 
 B, T, V, K, C, HIDDEN = 2, 11, 7, 3, 5, 13
 LAYERS = 2

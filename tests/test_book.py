@@ -31,7 +31,7 @@ import src
 
 PAGES = [path.relative_to(ROOT).as_posix() for path in pages()]
 NOTEBOOKS = [path.relative_to(ROOT).as_posix() for path in chapters()]
-MODULES = [path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "src").glob("*.py"))]
+MODULES = [path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "src").rglob("*.py"))]
 
 
 @cache
@@ -109,7 +109,7 @@ def test_the_readme_links_each_chapter_by_its_title(name):
 
 @pytest.mark.parametrize("name", MODULES)
 def test_the_readme_says_what_each_module_holds(name):
-    if name != "src/__init__.py":
+    if not name.endswith("__init__.py"):
         assert f"| `{name}` |" in text_of("README.md"), f"README.md lacks a row for {name}"
 
 
@@ -366,7 +366,7 @@ def test_an_undocumented_name_is_found():
 
 @pytest.mark.parametrize("name", MODULES)
 def test_a_module_explains_its_public_names(name):
-    found = list(undocumented_names(name, text_of(name)))
+    found = list(undocumented_names(name, text_of(name))) if text_of(name) else []
     assert not found, "\n".join(found)
 
 

@@ -1,4 +1,4 @@
-"""`src.checkpoints`: whole or not at all, and nothing but tensors and plain values."""
+"""`src.tools.checkpoints`: whole or not at all, and nothing but tensors and plain values."""
 
 import os
 import pickle
@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from src import checkpoints
+from src.tools import checkpoints
 
 CPU = torch.device("cpu")
 

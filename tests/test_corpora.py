@@ -1,4 +1,4 @@
-"""The claims of src/corpora.py; nothing here leaves this machine."""
+"""The claims of src/texts/corpora.py; nothing here leaves this machine."""
 
 import ast
 import contextlib
@@ -21,25 +21,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from src import corpora
-from src.corpora import (
+from src.gpt.data_quality import (
     QUALITY_RULES,
-    Corpus,
-    Document,
-    DownloadError,
     NearDuplicate,
     candidate_probability,
-    deduplicate,
-    download,
     jaccard,
-    load,
     near_duplicates,
     quality_filter,
     remove_near_duplicates,
-    split,
-    word_ngrams,
-    words,
 )
+from src.texts import corpora
+from src.texts.corpora import Corpus, Document, deduplicate, load, split, word_ngrams, words
+from src.tools import downloads
+from src.tools.downloads import DownloadError, download
 
 GOOD = b"To be, or not to be, that is the question.\n\n" * 2_003  # more than one chunk
 SHA256 = hashlib.sha256(GOOD).hexdigest()
@@ -79,13 +73,13 @@ def test_sizes_are_utf8_bytes():
 
 
 def test_importing_the_module_imports_nothing_heavy():
-    code = "import sys, src.corpora; print({'torch', 'numpy', 'rich'} & set(sys.modules))"
+    code = "import sys, src.texts.corpora; print({'torch', 'numpy', 'rich'} & set(sys.modules))"
     assert run_python(code) == "set()"
 
 
 def run_python(code, **environment):
     """What a fresh interpreter in the repository prints."""
-    root = Path(corpora.__file__).parent.parent
+    root = Path(corpora.__file__).parents[2]
     done = subprocess.run(
         [sys.executable, "-c", code],
         cwd=root,
@@ -364,7 +358,7 @@ def test_every_docstring_that_help_shows_is_in_the_embedded_corpus():
 
 def test_the_embedded_corpus_does_not_depend_on_hash_seed_or_locale():
     code = (
-        "import hashlib; from src.corpora import load; "
+        "import hashlib; from src.texts.corpora import load; "
         "print(hashlib.sha256(repr(load('python-docs')).encode()).hexdigest())"
     )
     environment = {
@@ -867,7 +861,7 @@ def test_the_environment_moves_the_cache(monkeypatch, environment, expected):
         monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    assert corpora.cache_folder() == Path(expected)
+    assert downloads.cache_folder() == Path(expected)
 
 
 # --- split ---

@@ -1,4 +1,4 @@
-"""`src.encoders` against the parts it is made of, and what each position may see."""
+"""`src.gpt.both_sides` against the parts it is made of, and what each position may see."""
 
 from dataclasses import replace
 
@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch.nn.functional import embedding
 
-from src.attention import padding_mask
-from src.encoders import EncoderDecoderLM, EncoderLM
-from src.gpt import GPT, GPTConfig
-from src.objectives import prefix_mask
+from src.attention.masks import padding_mask
+from src.gpt.both_sides import EncoderDecoderLM, EncoderLM
+from src.gpt.gpt2 import GPT, GPTConfig
+from src.gpt.objectives import prefix_mask
 
 V, T, S, C, START = 17, 5, 7, 12, 2
 CONFIG = GPTConfig(V, context_length=11, layers=2, heads=3, channels=C)

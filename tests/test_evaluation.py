@@ -1,4 +1,5 @@
-"""`src.evaluation` against numbers worked by hand, a slow loop, identities and wrong evaluators.
+"""`src.likelihood.evaluation` against numbers worked by hand, a slow loop, identities and wrong
+evaluators.
 
 `GALLERY` holds the wrong evaluators of the chapter in their least form. The same three assertions
 that `corpus_perplexity` passes below must fail for each of them: a test of tests.
@@ -13,25 +14,28 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import tensor
 
-from src.evaluation import (
+from src.gpt.choices import (
     MEASURES,
     ChoiceScore,
-    Score,
-    bootstrap,
     choice_scores,
     chosen,
+    exact_match,
+    greedy_answers,
+    plain,
+)
+from src.likelihood.evaluation import (
+    Score,
+    bootstrap,
     corpus_perplexity,
     document_scores,
     documents,
-    exact_match,
-    greedy_answers,
     paired_bootstrap,
-    plain,
     total,
 )
-from src.likelihood import joint_log_prob, log_softmax
-from src.microworld import MicroWorld
-from src.sources import small_english
+from src.likelihood.maximum_likelihood import log_softmax
+from src.likelihood.text_probability import joint_log_prob
+from src.texts.markov import small_english
+from src.texts.microworld import MicroWorld
 
 V, END = 7, 0
 LENGTHS = (2, 13, 5, 23)

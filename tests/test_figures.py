@@ -1,4 +1,4 @@
-"""`src.figures`: one style, and files that do not change when the figure does not."""
+"""`src.tools.figures`: one style, and files that do not change when the figure does not."""
 
 import io
 import json
@@ -10,7 +10,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
-from src import figures
+from src.tools import figures
 
 mpl.use("Agg")
 
@@ -18,7 +18,7 @@ DRAW = """
 import io, sys, matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
-from src import figures
+from src.tools import figures
 figures.use_style()
 figure, axes = plt.subplots()
 figures.band(axes, [1, 2, 3], [[1, 2, 3], [2, 3, 5]], "runs")

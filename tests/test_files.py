@@ -1,11 +1,11 @@
-"""`src.files`: a file is there whole or not at all."""
+"""`src.tools.files`: a file is there whole or not at all."""
 
 import os
 import stat
 
 import pytest
 
-from src.files import replacing, write_text
+from src.tools.files import replacing, write_text
 
 
 def test_a_text_is_written_as_it_is(tmp_path):

@@ -1,4 +1,6 @@
-"""`src.finetuning` against loops over examples and tokens, and what a task must not disturb."""
+"""`src.gpt.gpt1_finetuning` against loops over examples and tokens, and what a task must not
+disturb.
+"""
 
 import json
 import math
@@ -9,28 +11,29 @@ import pytest
 import torch
 from torch import tensor
 
-from src import finetuning
-from src.baselines import LSTM, RNN
-from src.encoders import EncoderDecoderLM, EncoderLM
-from src.finetuning import (
+from src.attention.recurrence import LSTM, RNN
+from src.gpt import gpt1_finetuning
+from src.gpt.backbones import (
     NEW_TOKENS,
-    FinetuneConfig,
-    InputForms,
-    TaskModel,
-    accuracy,
     distance,
-    finetune,
-    loss_parts,
     parts,
-    predict,
-    sequences,
     transferred,
     vocabulary_size,
     with_new_tokens,
 )
-from src.gpt import GPT, GPTConfig
-from src.tasks import FAMILIES, Example, Task
-from src.tokenization import WordTokenizer
+from src.gpt.both_sides import EncoderDecoderLM, EncoderLM
+from src.gpt.gpt1_finetuning import (
+    FinetuneConfig,
+    TaskModel,
+    accuracy,
+    finetune,
+    loss_parts,
+    predict,
+)
+from src.gpt.gpt2 import GPT, GPTConfig
+from src.gpt.input_forms import InputForms, sequences
+from src.texts.labelled import FAMILIES, Example, Task
+from src.tokens.bytes import WordTokenizer
 
 NEUTRAL = ["the", "cat", "dog", "fox", "sat", "ran", "on", "under", "mat", "log"]
 WORDS = [*NEUTRAL, "good", "bad"]
@@ -169,7 +172,7 @@ def test_a_model_that_sees_both_sides_learns_a_task_and_can_be_kept(kind, tmp_pa
     task = toy_task()
     assert accuracy(tuned, task.test) > 0.9
     texts = [example.texts for example in task.test]
-    again = finetuning.load(finetuning.save(tuned, tmp_path))
+    again = gpt1_finetuning.load(gpt1_finetuning.save(tuned, tmp_path))
     assert torch.equal(predict(again, texts), predict(tuned, texts))
     with pytest.raises(ValueError, match=r"auxiliary=0 for an Encoder.*got 0\.5"):
         tune(both_sides(kind))
@@ -380,7 +383,7 @@ def test_what_is_frozen_in_a_model_of_both_sides_gets_no_gradient(name, frozen):
     backbone = with_new_tokens(DEPTHS[name][0](), generator=generator)
     model = TaskModel(backbone, "classification", 3, dropout=0.0, generator=generator)
     limit = LAYERS + 1 if frozen == LAYERS else frozen
-    with finetuning._frozen(model, frozen):
+    with gpt1_finetuning._frozen(model, frozen):
         of_task, _ = loss_parts(model, batch_of("classification"), language=False)
         of_task.sum().backward()
         for parameter_name, parameter in backbone.named_parameters():
@@ -545,12 +548,12 @@ def test_a_task_that_one_word_decides_is_learnt(kind, seed):
 @pytest.fixture
 def keep_the_last(monkeypatch):
     """A run ends with the parameters of its last step, however good those before it were."""
-    whole = finetuning.fit
+    whole = gpt1_finetuning.fit
 
     def fit(*data, **options):
         return whole(*data, **options | {"keep_best": False})
 
-    monkeypatch.setattr(finetuning, "fit", fit)
+    monkeypatch.setattr(gpt1_finetuning, "fit", fit)
 
 
 @backbones
@@ -586,14 +589,14 @@ def test_the_backbone_itself_is_not_changed():
 def test_with_the_head_first_the_rest_waits(monkeypatch):
     """After the head's steps alone the old parameters are still where they were."""
     backbone, seen = gpt(), []
-    whole = finetuning.fit
+    whole = gpt1_finetuning.fit
 
     def watched(model, data, **options):
         history = whole(model, data, **options)
         seen.append(distance(backbone, model.backbone))
         return history
 
-    monkeypatch.setattr(finetuning, "fit", watched)
+    monkeypatch.setattr(gpt1_finetuning, "fit", watched)
     tuned = tune(backbone, head_first=4, steps=6, every=2, learning_rate=0.01)
     assert seen[0] == 0 < seen[1]
     assert len(tuned.history.losses) == 10
@@ -629,13 +632,13 @@ def test_torchs_global_generator_is_left_as_it_was():
 
 def test_decay_and_schedule_are_those_of_the_settings(monkeypatch):
     """Of 8 steps a quarter rises: 1/2, 1, and then seven equal steps down to 0."""
-    options, whole = {}, finetuning.fit
+    options, whole = {}, gpt1_finetuning.fit
 
     def watched(*data, **given):
         options.update(given)
         return whole(*data, **given)
 
-    monkeypatch.setattr(finetuning, "fit", watched)
+    monkeypatch.setattr(gpt1_finetuning, "fit", watched)
     tune(steps=8, warm_up=0.25, weight_decay=0.3)
     assert options["weight_decay"] == 0.3
     factors = [options["schedule"](step) for step in range(1, 9)]
@@ -646,7 +649,7 @@ def test_an_epoch_has_each_example_once():
     task = toy_task(13)
     forms = InputForms(task.family, task.labels, TOKENIZER)
     data = forms.tensors([e.texts for e in task.train]), torch.arange(13)
-    supply = finetuning._shuffled(data, 5, new_generator())
+    supply = gpt1_finetuning._shuffled(data, 5, new_generator())
     epochs = [[int(n) for _ in range(3) for n in next(supply)[1]] for _ in range(2)]
     assert [sorted(epoch) for epoch in epochs] == [[*range(13)]] * 2
     assert epochs[0] != epochs[1]
@@ -668,7 +671,7 @@ def test_a_kept_model_gives_the_same_probabilities(name, tmp_path):
 
     tuned = tune(BACKBONES[name]())
     texts = [e.texts for e in toy_task().test]
-    loaded = finetuning.load(finetuning.save(tuned, tmp_path / "kept"))
+    loaded = gpt1_finetuning.load(gpt1_finetuning.save(tuned, tmp_path / "kept"))
     assert torch.equal(predict(loaded, texts), predict(tuned, texts))
     assert loaded.forms.labels == ("blame", "praise")
     assert not loaded.model.training
@@ -694,10 +697,10 @@ def test_a_kept_model_gives_the_same_probabilities(name, tmp_path):
     ],
 )
 def test_a_damaged_folder_is_refused(tmp_path, change, message):
-    folder = finetuning.save(tune(), tmp_path)
+    folder = gpt1_finetuning.save(tune(), tmp_path)
     change(folder)
     with pytest.raises((ValueError, FileNotFoundError), match=message):
-        finetuning.load(folder)
+        gpt1_finetuning.load(folder)
 
 
 def edit(folder, name, value):

@@ -1,4 +1,4 @@
-"""`src.gpt`: published counts, causality, what the settings do, and what is refused."""
+"""`src.gpt.gpt2`: published counts, causality, what the settings do, and what is refused."""
 
 import math
 
@@ -7,10 +7,10 @@ import torch
 from oracles import greatest_difference
 from torch.utils.flop_counter import FlopCounterMode
 
-from src.attention import recorded_weights
-from src.gpt import GPT, GPTConfig, blocks_of
-from src.likelihood import negative_log_likelihood
-from src.transformer import Decoder, Encoder
+from src.attention.encoder_decoder import Decoder, Encoder
+from src.attention.heads import recorded_weights
+from src.gpt.gpt2 import GPT, GPTConfig, blocks_of
+from src.likelihood.maximum_likelihood import negative_log_likelihood
 
 B, T, V, C, HEADS, LAYERS, LIMIT = 2, 5, 17, 22, 11, 3, 7
 SIZES = {"context_length": LIMIT, "layers": LAYERS, "heads": HEADS, "channels": C}

@@ -17,8 +17,8 @@ from released import (
     recorded,
 )
 
-from src.corpora import Document
-from src.runs import open_run
+from src.gpt.runs import open_run
+from src.texts.corpora import Document
 
 FOLDER, POINTS = recorded("gpt2")
 REPEATED = [point for point in POINTS if point["seed"] == 0]

@@ -1,4 +1,6 @@
-"""`src.heads` against loops, heads built by hand, and what a matrix without a head would give."""
+"""`src.gpt.in_context` against loops, heads built by hand, and what a matrix without a head would
+give.
+"""
 
 import contextlib
 import math
@@ -6,8 +8,9 @@ import math
 import pytest
 import torch
 
-from src.attention import MultiHeadAttention, banded_mask, causal_mask, recorded_weights
-from src.heads import (
+from src.attention.heads import MultiHeadAttention, recorded_weights
+from src.attention.masks import banded_mask, causal_mask
+from src.gpt.in_context import (
     AttentionOnly,
     ablated,
     induction_model,

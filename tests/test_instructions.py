@@ -6,8 +6,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from src.instructions import FORMS, KINDS, WAYS, Form, liking, opinions, requests, warmth
-from src.microworld import ASPECTS, MicroWorld
+from src.texts.microworld import MicroWorld
+from src.texts.microworld_words import ASPECTS
+from src.texts.requests import FORMS, KINDS, WAYS, Form, liking, opinions, requests, warmth
 
 WORLD = MicroWorld(cast=2, things=1, claims=0.3, stories=0.5)
 ASKING = replace(WORLD, demonstrations=1.0)

@@ -12,9 +12,9 @@ import pytest
 import torch
 from browsing import PHONE, Visit
 
-from src.corpora import load, split
-from src.sampling import min_p, nucleus, temperature, top_k
-from src.tokenization import BytePairTokenizer, split_words
+from src.gpt.sampling import min_p, nucleus, temperature, top_k
+from src.texts.corpora import load, split
+from src.tokens.bpe import BytePairTokenizer, split_words
 
 pytestmark = pytest.mark.site
 pytest_plugins = ["site_fixtures"]

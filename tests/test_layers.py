@@ -1,163 +1,201 @@
-"""`src` is flat and in layers: a module imports only from layers below its own.
+"""`src` is in rooms: a folder imports only folders before it, and no module needs itself.
 
 Lazy imports count, and so do `importlib.import_module("src.x")` and `__import__("src.x")`.
 """
 
 import ast
+import io
 import subprocess
 import sys
+import tokenize
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
 
 SRC = Path(__file__).parents[1] / "src"
 
-LAYERS = {
-    "files": -1,
-    **dict.fromkeys(
-        [
-            *("likelihood", "corpora", "runtime", "programs", "progress", "figures"),
-            *("tokenizer_files", "checkpoints", "parallel"),
-        ],
-        0,
-    ),
-    **dict.fromkeys(["microworld", "sources", "tokenization", "ngram", "attention", "overlap"], 1),
-    **dict.fromkeys(["transformer", "baselines", "unigram", "instructions", "heads"], 2),
-    **dict.fromkeys(["gpt"], 3),
-    **dict.fromkeys(["pretrained", "sampling", "training", "encoders"], 4),
-    **dict.fromkeys(["evaluation"], 5),
-    **dict.fromkeys(["runs", "tasks", "objectives"], 6),
-    **dict.fromkeys(["finetuning", "preferences", "zero_shot"], 7),
-    **dict.fromkeys(["__main__"], 8),
-}
+ROOMS = ["tools", "texts", "likelihood", "tokens", "attention", "gpt", "__main__"]
+MOST_CODE = 400  # lines of code in a module
 
 # What a module must not bring in when it is imported: a chapter on text should not wait for torch.
 LIGHT = {
-    "files": {"torch", "numpy", "rich"},
-    "corpora": {"torch", "numpy", "matplotlib", "datasketch"},
-    "figures": {"torch"},
-    "ngram": {"torch", "matplotlib"},
-    "overlap": {"torch", "matplotlib", "datasketch"},
-    "progress": {"torch", "numpy", "IPython", "rich"},
-    "tokenizer_files": {"torch", "numpy"},
-    "tokenization": {"torch", "numpy", "matplotlib", "rich"},
-    "unigram": {"torch", "numpy", "matplotlib", "rich"},
+    "tools.files": {"torch", "numpy", "rich"},
+    "tools.downloads": {"torch", "numpy", "rich"},
+    "tools.figures": {"torch"},
+    "tools.progress": {"torch", "numpy", "IPython", "rich"},
+    "texts.corpora": {"torch", "numpy", "matplotlib", "datasketch"},
+    "likelihood.ngrams": {"torch", "matplotlib"},
+    "tokens.bytes": {"torch", "numpy", "matplotlib", "rich"},
+    "tokens.bpe": {"torch", "numpy", "matplotlib", "rich"},
+    "tokens.fast_bpe": {"torch", "numpy", "matplotlib", "rich"},
+    "tokens.files": {"torch", "numpy"},
+    "tokens.unigram": {"torch", "numpy", "matplotlib", "rich"},
+    "gpt.data_overlap": {"torch", "matplotlib", "datasketch"},
+    "gpt.data_quality": {"torch", "matplotlib", "datasketch"},
 }
 
-MODULES = {path.stem: path for path in sorted(SRC.glob("*.py")) if path.stem != "__init__"}
+MODULES = {
+    ".".join(path.relative_to(SRC).with_suffix("").parts): path
+    for path in sorted(SRC.rglob("*.py"))
+    if path.stem != "__init__"
+}
 
 
-def sibling_imports(source):
-    """(line, module of src) for each import of a sibling, wherever in the file it stands."""
+def imports(module, source):
+    """Dotted names, within src, of all that a module imports from it, wherever in the file."""
+    package = ["src", *module.split(".")[:-1]]
     for node in ast.walk(ast.parse(source)):
-        for name in imported_names(node):
-            parts = name.split(".")
-            if parts[0] == "src":
-                yield node.lineno, parts[1] if len(parts) > 1 else "__init__"
+        for name in imported_names(node, package):
+            first, *rest = name.split(".")
+            if first == "src":
+                yield ".".join(rest)
 
 
-def imported_names(node):
-    """The dotted names that one syntax node imports, relative ones as `src.x`."""
+def imported_names(node, package):
+    """The dotted names that one syntax node imports, relative ones as seen from a package."""
     match node:
         case ast.Import(names=names):
             return [alias.name for alias in names]
-        case ast.ImportFrom(level=0, module="src", names=names):
-            return [f"src.{alias.name}" for alias in names]
-        case ast.ImportFrom(level=0, module=module):
-            return [module]
-        case ast.ImportFrom(module=None, names=names):
-            return [f"src.{alias.name}" for alias in names]
-        case ast.ImportFrom(module=module):
-            return [f"src.{module}"]
-        case ast.Call(func=function, args=[ast.Constant(value=str(name)), *_]):
-            called = ast.unparse(function).split(".")[-1]
-            relative = name.startswith(".")
-            dynamic = called in ("import_module", "__import__")
-            return [f"src{name}" if relative else name] if dynamic else []
+        case ast.ImportFrom(level=level, module=module, names=names):
+            above = package[: len(package) + 1 - level] if level else []
+            base = [*above, *([module] if module else [])]
+            return [".".join([*base, alias.name]) for alias in names]
+        case ast.Call(func=function, args=[ast.Constant(value=str(name)), *more]):
+            if ast.unparse(function).split(".")[-1] not in ("import_module", "__import__"):
+                return []
+            if not name.startswith("."):
+                return [name]
+            anchor = more[0].value.split(".") if more else package
+            level = len(name) - len(name.lstrip("."))
+            return [".".join([*anchor[: len(anchor) + 1 - level], name.lstrip(".")])]
     return []
 
 
-def layer_violations(module, source, layers=LAYERS):
-    """What the module imports from its own layer or from a higher one, as messages."""
-    own = layers[module]
-    for line, imported in sibling_imports(source):
-        other = layers.get(imported)
-        if other is None:
-            yield f"src/{module}.py:{line}: imports src.{imported}, which has no layer"
-        elif other >= own:
-            yield (
-                f"src/{module}.py:{line}: layer {own} imports src.{imported} of layer {other}; "
-                "move the shared part down, or pass it in as an argument"
-            )
+def room(name):
+    return name.split(".")[0]
+
+
+def rooms(module, source):
+    """The folders from which a module imports."""
+    return {room(name) for name in imports(module, source)}
+
+
+def up_to(module):
+    """The folder of a module and all before it."""
+    return set(ROOMS[: ROOMS.index(room(module)) + 1])
+
+
+# ---- planted defects -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     "line",
     [
-        "from .gpt import GPT",
-        "from . import gpt",
-        "from src.gpt import GPT",
+        "from ..gpt.gpt2 import GPT",
+        "from ..gpt import gpt2",
+        "from .. import gpt",
+        "from src.gpt.gpt2 import GPT",
+        "from src.gpt import gpt2",
         "from src import gpt",
-        "import src.gpt",
-        "import torch, src.gpt as g",
-        "def late():\n    from .gpt import GPT",
-        "class Late:\n    def late(self):\n        import src.gpt",
-        "if TYPE_CHECKING:\n    from .gpt import GPT",
-        "import importlib\nimportlib.import_module('src.gpt')",
-        "import importlib\nimportlib.import_module('.gpt', 'src')",
-        "__import__('src.gpt')",
+        "import src.gpt.gpt2",
+        "import torch, src.gpt.gpt2 as g",
+        "def late():\n    from ..gpt.gpt2 import GPT",
+        "class Late:\n    def late(self):\n        import src.gpt.gpt2",
+        "if TYPE_CHECKING:\n    from ..gpt.gpt2 import GPT",
+        "import importlib\nimportlib.import_module('src.gpt.gpt2')",
+        "import importlib\nimportlib.import_module('..gpt.gpt2', 'src.attention')",
+        "__import__('src.gpt.gpt2')",
     ],
 )
-def test_an_import_upwards_is_found_however_it_is_written(line):
-    (message,) = layer_violations("attention", line)
-    assert message.startswith(
-        f"src/attention.py:{line.count(chr(10)) + 1}: layer 1 imports src.gpt"
-    )
+def test_an_import_from_a_later_folder_is_found_however_it_is_written(line):
+    assert rooms("attention.heads", line) - up_to("attention.heads") == {"gpt"}
 
 
-@pytest.mark.parametrize(
-    ("module", "line"),
-    [
-        ("attention", "from .sources import x"),
-        ("attention", "from .attention import x"),
-        ("figures", "from .likelihood import x"),
-    ],
-)
-def test_an_import_from_the_same_layer_is_found(module, line):
-    (message,) = layer_violations(module, line)
-    assert "move the shared part down" in message
-
-
-@pytest.mark.parametrize("line", ["from .unheard_of import x", "import src"])
-def test_an_import_of_what_has_no_layer_is_found(line):
-    (message,) = layer_violations("attention", line)
-    assert "has no layer" in message
+@pytest.mark.parametrize("line", ["from ..unheard_of.x import y", "import src", "import src.x"])
+def test_an_import_from_no_folder_is_found(line):
+    assert rooms("attention.heads", line) - up_to("attention.heads")
 
 
 @pytest.mark.parametrize(
     "line",
-    ["from .likelihood import entropy", "from src.likelihood import entropy", "import torch.nn"],
+    ["from ..texts.words import Words", "from .masks import causal_mask", "import torch.nn"],
 )
-def test_an_import_downwards_or_from_elsewhere_is_allowed(line):
-    assert not list(layer_violations("attention", line))
+def test_an_import_from_an_earlier_folder_its_own_or_elsewhere_is_allowed(line):
+    assert rooms("attention.heads", line) <= up_to("attention.heads")
 
 
-def test_src_is_flat_and_not_empty():
-    assert MODULES, f"expected modules in {SRC.name}/, found none"
-    nested = [p.relative_to(SRC).as_posix() for p in SRC.rglob("*.py") if p.parent != SRC]
-    assert not nested, f"src is flat: move {nested} up"
+# ---- the package -----------------------------------------------------------------------------
+
+
+def test_each_room_of_src_is_known_and_none_is_empty():
+    assert {room(module) for module in MODULES} == set(ROOMS)
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_a_module_has_a_layer_and_imports_only_from_below_it(module):
-    assert module in LAYERS, f"src/{module}.py has no layer: add it to LAYERS (see CONTRIBUTING.md)"
-    found = list(layer_violations(module, MODULES[module].read_text(encoding="utf-8")))
-    assert not found, "\n".join(found)
+def test_a_folder_imports_only_folders_before_it(module):
+    assert rooms(module, MODULES[module].read_text(encoding="utf-8")) <= up_to(module)
 
 
-def test_the_package_itself_imports_nothing():
-    source = (SRC / "__init__.py").read_text(encoding="utf-8")
-    assert not list(sibling_imports(source)), "import src must stay free: import the module instead"
+def circle(sources):
+    """A circle of imports, as a list of modules; None if there is none."""
+    graph = {
+        name: {
+            other for found in imports(name, source) for other in (found, found.rpartition(".")[0])
+        }
+        & sources.keys()
+        for name, source in sources.items()
+    }
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return error.args[1]
+
+
+def test_a_circle_within_a_folder_is_found():
+    planted = {"gpt.a": "from .b import x", "gpt.b": "from . import c", "gpt.c": "import src.gpt.a"}
+    assert set(circle(planted)) == set(planted)
+    assert circle(planted | {"gpt.c": "import src.tools.a"}) is None
+
+
+def test_no_module_needs_itself():
+    sources = {name: path.read_text(encoding="utf-8") for name, path in MODULES.items()}
+    assert circle(sources) is None
+
+
+@pytest.mark.parametrize(
+    "path", sorted(SRC.rglob("__init__.py")), ids=lambda path: path.parent.name
+)
+def test_a_package_itself_holds_nothing(path):
+    body = ast.parse(path.read_text(encoding="utf-8")).body
+    assert [node for node in body if not isinstance(node, ast.Expr)] == []
+
+
+def lines_of_code(source):
+    """How many lines hold code: no blank ones, no comments, no docstrings."""
+    found = set()
+    silent = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type not in (*silent, tokenize.ENDMARKER):
+            found |= set(range(token.start[0], token.end[0] + 1))
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(
+            node
+        ):
+            found -= set(range(node.body[0].lineno, node.body[0].end_lineno + 1))
+    return len(found)
+
+
+def test_lines_of_code_are_counted():
+    assert lines_of_code('"""A\nb."""\n\nx = """a\nb"""  # c\n\n\ndef f():\n    """D."""\n') == 3
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_a_module_can_be_read_in_one_sitting(module):
+    assert lines_of_code(MODULES[module].read_text(encoding="utf-8")) <= MOST_CODE
+
+
+# ---- what an import brings in ----------------------------------------------------------------
 
 
 def import_report(code, path=SRC.parent):
@@ -179,7 +217,7 @@ def test_importing_the_modules_says_nothing():
     assert import_report(f"import {', '.join(names)}") == (0, "")
 
 
-@pytest.mark.parametrize("module", sorted(LIGHT.keys() & MODULES.keys()))
+@pytest.mark.parametrize("module", LIGHT)
 def test_a_light_module_stays_light(module):
     found = heavy_imports(module, LIGHT[module])
     assert not found, f"import src.{module} brings in {found}: import it where it is used"

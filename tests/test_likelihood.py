@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import tensor
 from torch.nn import functional
 
-from src import likelihood
+from src.likelihood import maximum_likelihood, surprise, text_probability
 
 B, T, V = 3, 5, 7
 
@@ -34,53 +34,53 @@ def targets(generator):
 
 
 def test_logsumexp_of_two_equal_logits_adds_log_two():
-    assert likelihood.logsumexp(tensor([5.0, 5.0])) == pytest.approx(5 + math.log(2))
+    assert maximum_likelihood.logsumexp(tensor([5.0, 5.0])) == pytest.approx(5 + math.log(2))
 
 
 @pytest.mark.parametrize("size", [1e4, -1e4])
 def test_huge_logits_neither_overflow_nor_vanish(size):
-    result = likelihood.logsumexp(tensor([size, size], dtype=torch.float64))
+    result = maximum_likelihood.logsumexp(tensor([size, size], dtype=torch.float64))
     assert float(result) == pytest.approx(size + math.log(2), rel=1e-12)
 
 
 def test_an_empty_sum_is_minus_infinity_and_not_nan():
-    assert likelihood.logsumexp(torch.full((2, V), -math.inf)).tolist() == [-math.inf] * 2
+    assert maximum_likelihood.logsumexp(torch.full((2, V), -math.inf)).tolist() == [-math.inf] * 2
 
 
 def test_an_infinite_logit_among_finite_ones_counts_nothing():
-    assert float(likelihood.logsumexp(tensor([0.0, -math.inf]))) == 0.0
+    assert float(maximum_likelihood.logsumexp(tensor([0.0, -math.inf]))) == 0.0
 
 
 @pytest.mark.parametrize("dim", [0, 1, -1])
 def test_logsumexp_agrees_with_torch_along_each_axis(logits, dim):
-    assert torch.allclose(likelihood.logsumexp(logits, dim), torch.logsumexp(logits, dim))
-    kept = likelihood.logsumexp(logits, dim, keepdim=True)
-    assert torch.equal(kept, likelihood.logsumexp(logits, dim).unsqueeze(dim))
+    assert torch.allclose(maximum_likelihood.logsumexp(logits, dim), torch.logsumexp(logits, dim))
+    kept = maximum_likelihood.logsumexp(logits, dim, keepdim=True)
+    assert torch.equal(kept, maximum_likelihood.logsumexp(logits, dim).unsqueeze(dim))
 
 
 def test_log_softmax_agrees_with_torch(logits):
-    assert torch.allclose(likelihood.log_softmax(logits), torch.log_softmax(logits, -1))
+    assert torch.allclose(maximum_likelihood.log_softmax(logits), torch.log_softmax(logits, -1))
 
 
 def test_large_logits_lose_no_digits():
     large, small = tensor([10_000.0, 9_999.0, 9_998.0]), tensor([2.0, 1.0, 0.0])
-    assert torch.equal(likelihood.log_softmax(large), likelihood.log_softmax(small))
+    assert torch.equal(maximum_likelihood.log_softmax(large), maximum_likelihood.log_softmax(small))
     targets = torch.arange(3)
-    by_token = [likelihood.token_log_probs(z.expand(3, 3), targets) for z in (large, small)]
+    by_token = [maximum_likelihood.token_log_probs(z.expand(3, 3), targets) for z in (large, small)]
     assert torch.equal(*by_token)
 
 
 @given(st.lists(st.floats(-50, 50), min_size=1, max_size=9), st.floats(-1e3, 1e3))
 def test_softmax_is_a_distribution_that_no_shift_changes(row, shift):
-    log_probs = likelihood.log_softmax(tensor(row, dtype=torch.float64))
-    shifted = likelihood.log_softmax(tensor(row, dtype=torch.float64) + shift)
+    log_probs = maximum_likelihood.log_softmax(tensor(row, dtype=torch.float64))
+    shifted = maximum_likelihood.log_softmax(tensor(row, dtype=torch.float64) + shift)
     assert float(log_probs.exp().sum()) == pytest.approx(1.0)
     assert torch.allclose(log_probs, shifted, atol=1e-9)
 
 
 def test_the_gradient_of_logsumexp_is_the_softmax_even_beside_an_infinite_logit():
     row = tensor([1.0, 2.0, -math.inf], dtype=torch.float64, requires_grad=True)
-    likelihood.logsumexp(row).backward()
+    maximum_likelihood.logsumexp(row).backward()
     assert torch.allclose(row.grad, torch.softmax(row.detach(), -1))
 
 
@@ -88,12 +88,12 @@ def test_the_gradient_of_logsumexp_is_the_softmax_even_beside_an_infinite_logit(
 
 
 def test_logits_zero_and_log_three_give_three_quarters():
-    log_prob = likelihood.token_log_probs(tensor([0.0, math.log(3)]), tensor(1))
+    log_prob = maximum_likelihood.token_log_probs(tensor([0.0, math.log(3)]), tensor(1))
     assert float(log_prob) == pytest.approx(math.log(3 / 4))
 
 
 def test_token_log_probs_look_up_the_log_softmax_at_each_target(logits, targets):
-    result = likelihood.token_log_probs(logits, targets)
+    result = maximum_likelihood.token_log_probs(logits, targets)
     for b in range(B):
         for t in range(T):
             expected = torch.log_softmax(logits[b, t], -1)[targets[b, t]]
@@ -101,26 +101,26 @@ def test_token_log_probs_look_up_the_log_softmax_at_each_target(logits, targets)
 
 
 def test_a_sequence_scores_the_sum_of_its_tokens(logits, targets):
-    log_probs = likelihood.token_log_probs(logits, targets)
-    result = likelihood.sequence_log_likelihood(log_probs)
+    log_probs = maximum_likelihood.token_log_probs(logits, targets)
+    result = maximum_likelihood.sequence_log_likelihood(log_probs)
     assert result.tolist() == pytest.approx([sum(row) for row in log_probs.tolist()])
 
 
 def test_texts_of_one_and_three_tokens_weigh_one_to_three():
     texts = [tensor([-4.0]), tensor([-1.0, -1.0, -2.0])]
-    total, tokens = likelihood.corpus_log_likelihood(texts)
+    total, tokens = maximum_likelihood.corpus_log_likelihood(texts)
     assert (float(total), tokens) == (-8.0, 4)  # mean of means would be -2.67, not -2
 
 
 def test_padding_in_a_batch_changes_nothing(logits, targets):
     lengths = tensor([5, 1, 3])
     mask = torch.arange(T) < lengths[:, None]
-    nats, tokens = likelihood.negative_log_likelihood(logits, targets, mask=mask)
-    log_probs = likelihood.token_log_probs(logits, targets)
+    nats, tokens = maximum_likelihood.negative_log_likelihood(logits, targets, mask=mask)
+    log_probs = maximum_likelihood.token_log_probs(logits, targets)
     ragged = [row[:length] for row, length in zip(log_probs, lengths, strict=True)]
-    total, count = likelihood.corpus_log_likelihood(ragged)
+    total, count = maximum_likelihood.corpus_log_likelihood(ragged)
     assert (float(nats), int(tokens)) == (pytest.approx(-float(total)), count)
-    by_text = likelihood.sequence_log_likelihood(log_probs, mask=mask)
+    by_text = maximum_likelihood.sequence_log_likelihood(log_probs, mask=mask)
     assert by_text.tolist() == pytest.approx([float(row.sum()) for row in ragged])
 
 
@@ -130,18 +130,18 @@ def test_an_infinite_or_undefined_score_at_padding_stays_out_of_the_sum(logits, 
     mask[1, 2] = False
     spoilt = logits.clone()
     spoilt[1, 2] = rubbish
-    clean = likelihood.negative_log_likelihood(logits, targets, mask=mask)
-    assert likelihood.negative_log_likelihood(spoilt, targets, mask=mask) == clean
+    clean = maximum_likelihood.negative_log_likelihood(logits, targets, mask=mask)
+    assert maximum_likelihood.negative_log_likelihood(spoilt, targets, mask=mask) == clean
 
 
 def test_negative_log_likelihood_agrees_with_cross_entropy(logits, targets):
-    nats, tokens = likelihood.negative_log_likelihood(logits, targets)
+    nats, tokens = maximum_likelihood.negative_log_likelihood(logits, targets)
     expected = functional.cross_entropy(logits.reshape(-1, V), targets.reshape(-1))
     assert float(nats / tokens) == pytest.approx(float(expected))
 
 
 def test_a_target_of_probability_zero_costs_infinitely_much():
-    nats, _ = likelihood.negative_log_likelihood(tensor([[0.0, -math.inf]]), tensor([1]))
+    nats, _ = maximum_likelihood.negative_log_likelihood(tensor([[0.0, -math.inf]]), tensor([1]))
     assert float(nats) == math.inf
 
 
@@ -150,7 +150,7 @@ def test_a_target_of_probability_zero_costs_infinitely_much():
 
 def test_windows_of_a_sentence_end_before_their_targets():
     words = ["the", "tabby", "cat", "walks"]
-    assert list(likelihood.windows(words, length=2)) == [
+    assert list(text_probability.windows(words, length=2)) == [
         ([], "the"),
         (["the"], "tabby"),
         (["the", "tabby"], "cat"),
@@ -160,17 +160,17 @@ def test_windows_of_a_sentence_end_before_their_targets():
 
 @given(st.lists(st.integers(0, 9), max_size=12), st.integers(1, 14))
 def test_a_window_holds_the_last_tokens_before_its_target(ids, length):
-    for t, (window, target) in enumerate(likelihood.windows(ids, length=length)):
+    for t, (window, target) in enumerate(text_probability.windows(ids, length=length)):
         assert target == ids[t]
         assert window == [ids[s] for s in range(len(ids)) if t - length <= s < t]
 
 
 def test_without_a_length_a_window_holds_the_whole_past():
-    assert likelihood.context_window([4, 2, 6], 3) == [4, 2, 6]
+    assert text_probability.context_window([4, 2, 6], 3) == [4, 2, 6]
 
 
 def test_windows_of_a_tensor_are_tensors():
-    assert likelihood.context_window(torch.arange(5), 4, length=3).tolist() == [1, 2, 3]
+    assert text_probability.context_window(torch.arange(5), 4, length=3).tolist() == [1, 2, 3]
 
 
 def test_the_chain_rule_multiplies_the_conditionals():
@@ -178,7 +178,7 @@ def test_the_chain_rule_multiplies_the_conditionals():
         p = torch.full((2,), 0.5) if len(context) == 0 else torch.full((2,), 0.25)
         return p.log() if len(context) == 0 else p.index_fill(0, context[-1], 0.75).log()
 
-    log_prob = likelihood.joint_log_prob(model, tensor([0, 0, 1]))
+    log_prob = text_probability.joint_log_prob(model, tensor([0, 0, 1]))
     assert math.exp(log_prob) == pytest.approx(0.5 * 0.75 * 0.25)
 
 
@@ -189,9 +189,9 @@ def test_the_joint_of_a_model_sums_to_one_over_all_texts_of_a_length(generator):
         return tables[int(context.sum()) % 3, len(context)]
 
     texts = torch.cartesian_prod(*[torch.arange(3)] * 3)
-    assert sum(math.exp(likelihood.joint_log_prob(model, text)) for text in texts) == pytest.approx(
-        1
-    )
+    assert sum(
+        math.exp(text_probability.joint_log_prob(model, text)) for text in texts
+    ) == pytest.approx(1)
 
 
 def test_the_joint_passes_no_more_than_the_context_length():
@@ -201,7 +201,7 @@ def test_the_joint_passes_no_more_than_the_context_length():
         seen.append(context.tolist())
         return torch.zeros(9).log_softmax(-1)
 
-    likelihood.joint_log_prob(model, tensor([3, 1, 4, 1]), context_length=2)
+    text_probability.joint_log_prob(model, tensor([3, 1, 4, 1]), context_length=2)
     assert seen == [[], [3], [3, 1], [1, 4]]
 
 
@@ -215,54 +215,54 @@ def random_distributions(*shape, seed=0):
 
 def test_a_fair_coin_has_one_bit_and_a_certain_one_none():
     coins = tensor([[0.5, 0.5], [1.0, 0.0]], dtype=torch.float64)
-    assert (likelihood.entropy(coins) / likelihood.NATS_PER_BIT).tolist() == [1.0, 0.0]
+    assert (surprise.entropy(coins) / surprise.NATS_PER_BIT).tolist() == [1.0, 0.0]
 
 
 def test_entropy_agrees_with_scipy():
     p, q = random_distributions(B, V), random_distributions(B, V, seed=1)
-    assert likelihood.entropy(p).tolist() == pytest.approx(scipy.stats.entropy(p, axis=-1))
+    assert surprise.entropy(p).tolist() == pytest.approx(scipy.stats.entropy(p, axis=-1))
     expected = scipy.stats.entropy(p, q, axis=-1)
-    assert likelihood.kl_divergence(p, q).tolist() == pytest.approx(expected)
+    assert surprise.kl_divergence(p, q).tolist() == pytest.approx(expected)
 
 
 @given(st.integers(2, 9), st.integers(0, 999))
 def test_cross_entropy_is_entropy_plus_divergence_and_never_less_than_entropy(size, seed):
     p, q = random_distributions(2, size, seed=seed)
-    h, divergence = float(likelihood.entropy(p)), float(likelihood.kl_divergence(p, q))
-    assert float(likelihood.cross_entropy(p, q)) == pytest.approx(h + divergence)
+    h, divergence = float(surprise.entropy(p)), float(surprise.kl_divergence(p, q))
+    assert float(surprise.cross_entropy(p, q)) == pytest.approx(h + divergence)
     assert divergence >= 0
     assert 0 <= h <= math.log(size) + 1e-12
 
 
 def test_a_distribution_does_not_diverge_from_itself():
     p = random_distributions(B, V)
-    assert likelihood.kl_divergence(p, p).tolist() == [0.0] * B
+    assert surprise.kl_divergence(p, p).tolist() == [0.0] * B
 
 
 def test_the_divergence_of_near_twins_keeps_its_digits():
     tilt = 1e-7
     q = tensor([0.5 + tilt, 0.5 - tilt], dtype=torch.float64)
     p = tensor([0.5, 0.5], dtype=torch.float64)
-    assert float(likelihood.kl_divergence(p, q)) == pytest.approx(2 * tilt**2, rel=1e-2, abs=0)
+    assert float(surprise.kl_divergence(p, q)) == pytest.approx(2 * tilt**2, rel=1e-2, abs=0)
 
 
 def test_what_the_model_holds_impossible_costs_infinitely_much_if_it_can_happen():
     p, q = tensor([0.5, 0.5, 0.0]), tensor([1.0, 0.0, 0.0])
-    assert float(likelihood.cross_entropy(p, q)) == math.inf
-    assert float(likelihood.kl_divergence(p, q)) == math.inf
-    assert float(likelihood.cross_entropy(q, p)) == pytest.approx(math.log(2))
+    assert float(surprise.cross_entropy(p, q)) == math.inf
+    assert float(surprise.kl_divergence(p, q)) == math.inf
+    assert float(surprise.cross_entropy(q, p)) == pytest.approx(math.log(2))
 
 
 def test_two_batches_of_losses_one_and_three_have_perplexity_of_their_mean():
-    assert likelihood.perplexity((1 + 3) / 2) == pytest.approx(7.389, abs=1e-3)  # not 11.4
+    assert surprise.perplexity((1 + 3) / 2) == pytest.approx(7.389, abs=1e-3)  # not 11.4
 
 
 def test_perplexity_of_an_infinite_loss_is_infinite():
-    assert likelihood.perplexity(math.inf) == likelihood.perplexity(1e6) == math.inf
+    assert surprise.perplexity(math.inf) == surprise.perplexity(1e6) == math.inf
 
 
 def test_eight_bits_a_byte_are_a_uniform_choice_among_bytes():
-    assert likelihood.bits_per_byte(10 * math.log(256), 10) == pytest.approx(8)
+    assert surprise.bits_per_byte(10 * math.log(256), 10) == pytest.approx(8)
 
 
 # bad input
@@ -272,75 +272,77 @@ def test_eight_bits_a_byte_are_a_uniform_choice_among_bytes():
 def test_what_is_no_distribution_is_refused(bad):
     good = tensor([0.5, 0.5])
     for p, q, name in ((tensor(bad), good, "truth"), (good, tensor(bad), "model")):
-        for function in (likelihood.cross_entropy, likelihood.kl_divergence):
+        for function in (surprise.cross_entropy, surprise.kl_divergence):
             with pytest.raises(ValueError, match=f"{name} to hold probabilities"):
                 function(p, q)
 
 
 def test_distributions_over_two_vocabularies_are_refused():
     with pytest.raises(ValueError, match=r"one vocabulary, got \[2, 1\]"):
-        likelihood.cross_entropy(tensor([0.5, 0.5]), tensor([1.0]))
+        surprise.cross_entropy(tensor([0.5, 0.5]), tensor([1.0]))
     with pytest.raises(ValueError, match=r"one vocabulary, got \[2, 1\]"):
-        likelihood.kl_divergence(tensor([0.5, 0.5]), tensor([1.0]))
+        surprise.kl_divergence(tensor([0.5, 0.5]), tensor([1.0]))
 
 
 @pytest.mark.parametrize("loss", [-0.1, math.nan])
 def test_a_loss_that_is_no_surprise_is_refused(loss):
     with pytest.raises(ValueError, match="at least 0 nats"):
-        likelihood.perplexity(loss)
+        surprise.perplexity(loss)
 
 
 def test_a_text_without_bytes_is_refused():
     with pytest.raises(ValueError, match="at least 1 byte, got 0"):
-        likelihood.bits_per_byte(1.0, 0)
+        surprise.bits_per_byte(1.0, 0)
 
 
 @pytest.mark.parametrize("bad", [-1, V])
 def test_an_id_outside_the_vocabulary_is_named(logits, targets, bad):
     targets[0, 0] = bad
     with pytest.raises(ValueError, match=f"from 0 to {V - 1}.*{bad}"):
-        likelihood.token_log_probs(logits, targets)
+        maximum_likelihood.token_log_probs(logits, targets)
     with pytest.raises(ValueError, match=f"from 0 to {V - 1}.*{bad}"):
-        likelihood.joint_log_prob(lambda context: torch.zeros(V), tensor([bad]))
+        text_probability.joint_log_prob(lambda context: torch.zeros(V), tensor([bad]))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bool])
 def test_targets_that_are_not_integers_are_refused(logits, dtype):
     with pytest.raises(TypeError, match="integer token ids"):
-        likelihood.token_log_probs(logits, torch.zeros(B, T, dtype=dtype))
+        maximum_likelihood.token_log_probs(logits, torch.zeros(B, T, dtype=dtype))
 
 
 def test_logits_of_another_shape_than_the_targets_are_refused(logits, targets):
     with pytest.raises(ValueError, match=r"\(3, 4, 7\).*got \(3, 5, 7\)"):
-        likelihood.token_log_probs(logits, targets[:, :4])
+        maximum_likelihood.token_log_probs(logits, targets[:, :4])
 
 
 def test_a_mask_of_another_kind_or_shape_is_refused(logits, targets):
     for mask in (torch.ones(B, T), torch.ones(B, 1, dtype=torch.bool)):
         with pytest.raises(ValueError, match=r"boolean mask of shape \(3, 5\)"):
-            likelihood.negative_log_likelihood(logits, targets, mask=mask)
+            maximum_likelihood.negative_log_likelihood(logits, targets, mask=mask)
 
 
 def test_a_batch_of_nothing_but_padding_is_refused(logits, targets):
     with pytest.raises(ValueError, match="only padding"):
-        likelihood.negative_log_likelihood(logits, targets, mask=torch.zeros(B, T) > 0)
+        maximum_likelihood.negative_log_likelihood(logits, targets, mask=torch.zeros(B, T) > 0)
 
 
 def test_empty_texts_are_refused():
     for texts in ([], [tensor([-1.0]), tensor([])]):
         with pytest.raises(ValueError, match="at least one token"):
-            likelihood.corpus_log_likelihood(texts)
+            maximum_likelihood.corpus_log_likelihood(texts)
     with pytest.raises(ValueError, match="at least one token"):
-        likelihood.joint_log_prob(lambda context: torch.zeros(V), tensor([], dtype=torch.long))
+        text_probability.joint_log_prob(
+            lambda context: torch.zeros(V), tensor([], dtype=torch.long)
+        )
 
 
 @pytest.mark.parametrize("length", [0, -3])
 def test_a_context_length_below_one_is_refused(length):
     with pytest.raises(ValueError, match=f"at least 1 token, got {length}"):
-        likelihood.context_window([1, 2], 1, length=length)
+        text_probability.context_window([1, 2], 1, length=length)
 
 
 @pytest.mark.parametrize("t", [-1, 3])
 def test_a_position_outside_the_text_is_refused(t):
     with pytest.raises(ValueError, match=f"from 0 to 2.*got {t}"):
-        likelihood.context_window([1, 2], t)
+        text_probability.context_window([1, 2], t)

@@ -1,4 +1,4 @@
-"""`python -m src` and `src.runs`: a small run from beginning to end, and what is refused."""
+"""`python -m src` and `src.gpt.runs`: a small run from beginning to end, and what is refused."""
 
 import contextlib
 import io
@@ -11,14 +11,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from src import finetuning, runs, tasks
 from src.__main__ import _texts, main
-from src.corpora import Document
-from src.evaluation import total
-from src.gpt import GPT, GPTConfig
-from src.pretrained import save
-from src.runs import RunConfig, open_run, read_toml, scores, stream_of
-from src.tokenization import BytePairTokenizer
+from src.gpt import gpt1_finetuning, runs
+from src.gpt.gpt2 import GPT, GPTConfig
+from src.gpt.pretrained import save
+from src.gpt.runs import RunConfig, open_run, read_toml, scores, stream_of
+from src.likelihood.evaluation import total
+from src.texts import labelled
+from src.texts.corpora import Document
+from src.tokens.bpe import BytePairTokenizer
 
 TEXT = "".join(
     f"Paragraph {i}: the {animal} sat on the {thing}.\n\n"
@@ -494,10 +495,10 @@ def tuned(folder, examples, tmp_path_factory):
 
 def test_a_task_is_learnt_from_a_file_and_scored_against_chance(tuned, examples):
     folder, out = tuned
-    task, model = tasks.load(examples), finetuning.load(folder)
+    task, model = labelled.load(examples), gpt1_finetuning.load(folder)
     assert "classification: no, yes; 12 examples to learn from" in out
     for name, part in (("validation", task.validation), ("test", task.test)):
-        share = finetuning.accuracy(model, part)
+        share = gpt1_finetuning.accuracy(model, part)
         assert f"{name}: {share:.1%} of {len(part)} examples right" in out
     assert f"chance: {task.chance:.1%}" in out
 
@@ -507,8 +508,8 @@ def test_the_lines_of_a_file_are_given_labels_and_probabilities(tuned, tmp_path,
     lines = ["the good cat", "", '{"text": "a bad\\tdog", "label": "?"}', "a\u2028b\x85c\x0cd\re"]
     (tmp_path / "new.txt").write_bytes("\n".join([*lines, ""]).encode())
     status, out, _ = said(capsys, "classify", folder, tmp_path / "new.txt")
-    model = finetuning.load(folder)
-    expected = finetuning.predict(model, [("the good cat",), ("a bad\tdog",), (lines[3],)])
+    model = gpt1_finetuning.load(folder)
+    expected = gpt1_finetuning.predict(model, [("the good cat",), ("a bad\tdog",), (lines[3],)])
     one, *others = (
         f"{('no', 'yes')[int(probs.argmax())]}\t{float(probs.max()):.4f}" for probs in expected
     )

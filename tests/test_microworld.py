@@ -1,4 +1,6 @@
-"""`src.microworld` against enumeration, its own samples, and oracles that read the documents."""
+"""`src.texts.microworld` against enumeration, its own samples, and oracles that read the
+documents.
+"""
 
 import math
 from itertools import product
@@ -7,8 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-from src.evaluation import corpus_perplexity, document_scores
-from src.microworld import (
+from src.likelihood.evaluation import corpus_perplexity, document_scores
+from src.likelihood.ngrams import NgramModel
+from src.texts.microworld import MicroWorld
+from src.texts.microworld_tables import unasked, unpaired
+from src.texts.microworld_words import (
     ACTS,
     ATTRIBUTES,
     COUNTRIES,
@@ -17,11 +22,7 @@ from src.microworld import (
     PEOPLE,
     PLACES,
     ZORB,
-    MicroWorld,
-    unasked,
-    unpaired,
 )
-from src.ngram import NgramModel
 
 WORLD = MicroWorld()
 ONE_OF_ALL = {"people": 1, "places": 2, "objects": 1, "countries": 1, "adjectives": 1}

@@ -1,4 +1,6 @@
-"""`src.ngram` against counts worked by hand, loops written from the formulas, and nltk."""
+"""`src.likelihood.ngrams` against counts worked by hand, loops written from the formulas, and
+nltk.
+"""
 
 import math
 from collections import Counter, defaultdict
@@ -12,8 +14,8 @@ from hypothesis import strategies as st
 from nltk.lm import MLE, Lidstone
 from nltk.util import everygrams
 
-from src.likelihood import token_log_probs
-from src.ngram import (
+from src.likelihood.maximum_likelihood import token_log_probs
+from src.likelihood.ngrams import (
     ESTIMATORS,
     NgramModel,
     continuation_counts,

@@ -1,4 +1,4 @@
-"""`src.objectives` against derived expectations, enumeration, and transformers' conventions."""
+"""`src.gpt.objectives` against derived expectations, enumeration, and transformers' conventions."""
 
 import math
 from collections import Counter
@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import tensor
 
-from src.encoders import EncoderDecoderLM, EncoderLM
-from src.gpt import GPTConfig
-from src.objectives import (
+from src.gpt.both_sides import EncoderDecoderLM, EncoderLM
+from src.gpt.gpt2 import GPTConfig
+from src.gpt.objectives import (
     Hidden,
     choose_geometric_spans,
     choose_spans,
@@ -25,7 +25,8 @@ from src.objectives import (
     span_batch,
     span_counts,
 )
-from src.training import Batches, fit
+from src.gpt.training import Batches
+from src.likelihood.fitting import fit
 
 V, MASK, END = 31, 30, 0
 CONFIG = GPTConfig(V, context_length=40, layers=1, heads=2, channels=8)

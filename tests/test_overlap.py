@@ -1,4 +1,6 @@
-"""The claims of src/overlap.py: a filter forgets nothing, and invents as much as was derived."""
+"""The claims of src/gpt/data_overlap.py: a filter forgets nothing, and invents as much as was
+derived.
+"""
 
 import hashlib
 import math
@@ -11,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from src import overlap
-from src.overlap import BloomFilter, Seen, bloom_size, false_positive_rate, remember
+from src.gpt import data_overlap
+from src.gpt.data_overlap import BloomFilter, Seen, bloom_size, false_positive_rate, remember
 
 calmly = settings(deadline=None)  # a busy machine is no counter-example
 rates = st.floats(1e-9, 0.999)
@@ -136,7 +138,7 @@ def test_many_items_are_hashed_in_parts(monkeypatch):
     whole, parts = (BloomFilter(bits=997, hashes=4) for _ in range(2))
     items = [f"item {i}" for i in range(23)]
     whole.update(items)
-    monkeypatch.setattr(overlap, "_CHUNK", 5)
+    monkeypatch.setattr(data_overlap, "_CHUNK", 5)
     parts.update(iter(items))
     others = [*items, *(f"other {i}" for i in range(100))]
     assert parts.contains(others).tolist() == whole.contains(others).tolist()
@@ -162,13 +164,13 @@ def test_an_empty_filter_finds_nothing():
 def test_a_filter_is_the_same_in_each_process():
     """Python's own hash of a string differs from process to process."""
     code = (
-        "from src.overlap import BloomFilter as B; b = B.sized(50, rate=.2);"
+        "from src.gpt.data_overlap import BloomFilter as B; b = B.sized(50, rate=.2);"
         "b.update(map(str, range(50))); print(b.contains(map(str, range(50, 400))).nonzero()[0])"
     )
     done = [
         subprocess.run(
             [sys.executable, "-c", code],
-            cwd=Path(overlap.__file__).parents[1],
+            cwd=Path(data_overlap.__file__).parents[2],
             env={"PYTHONHASHSEED": seed},
             capture_output=True,
             text=True,

@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import nn
 
-from src.gpt import GPT, GPTConfig
-from src.likelihood import kl_divergence, log_softmax
-from src.preferences import (
+from src.gpt.gpt2 import GPT, GPTConfig
+from src.gpt.optimisation import linear_decay
+from src.gpt.preferences import (
     AnswerPolicy,
     RewardModel,
     TablePolicy,
@@ -31,7 +31,9 @@ from src.preferences import (
     rollouts,
     tilted,
 )
-from src.training import fit, linear_decay
+from src.likelihood.fitting import fit
+from src.likelihood.maximum_likelihood import log_softmax
+from src.likelihood.surprise import kl_divergence
 
 K = 7
 REWARDS = torch.tensor([0.3, -1.1, 2.0, 0.0, 0.7, -0.4, 1.3], dtype=torch.float64)

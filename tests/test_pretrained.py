@@ -1,4 +1,6 @@
-"""`src.pretrained` against transformers' GPT-2, in both directions, and against broken folders."""
+"""`src.gpt.pretrained` against transformers' GPT-2, in both directions, and against broken
+folders.
+"""
 
 import hashlib
 import json
@@ -13,10 +15,11 @@ from local_server import WEIGHTS, hub, serving
 from oracles import greatest_difference
 from safetensors.torch import load_file, save_file
 
-from src import corpora, pretrained
-from src.gpt import GPT, GPTConfig
-from src.likelihood import negative_log_likelihood
-from src.pretrained import CheckpointError, download, load, released_names, save
+from src.gpt import pretrained
+from src.gpt.gpt2 import GPT, GPTConfig
+from src.gpt.pretrained import CheckpointError, download, load, released_names, save
+from src.likelihood.maximum_likelihood import negative_log_likelihood
+from src.tools import downloads
 
 B, T, V, LIMIT, LAYERS, HEADS, C = 2, 5, 17, 7, 3, 11, 22
 
@@ -213,7 +216,7 @@ def test_nothing_is_drawn_for_weights_that_are_read(folder, monkeypatch):
     def spied(model, config, *, generator):
         devices.extend(parameter.device.type for parameter in model.parameters())
 
-    monkeypatch.setattr("src.gpt.initialise", spied)
+    monkeypatch.setattr("src.gpt.gpt2.initialise", spied)
     load(folder)
     assert set(devices) == {"meta"}
 
@@ -507,13 +510,13 @@ def test_a_download_that_is_not_what_was_announced_leaves_nothing(
 ):
     source, headers = server
     headers["X-Linked-Etag"] = etag
-    with pytest.raises(corpora.DownloadError, match=message):
+    with pytest.raises(downloads.DownloadError, match=message):
         download(size, tmp_path / "fetched", source=source)
     assert not list(tmp_path.glob("fetched/*"))
 
 
 def test_no_server_and_no_such_size_are_explained(tmp_path):
-    with pytest.raises(corpora.DownloadError, match="are you online"):
+    with pytest.raises(downloads.DownloadError, match="are you online"):
         download("small", tmp_path, source="http://127.0.0.1:9")
     with pytest.raises(ValueError, match="'small', 'medium', 'large', 'xl'"):
         download("117M", tmp_path)

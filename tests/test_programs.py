@@ -1,11 +1,11 @@
-"""`src.programs` on a language so small that all of it is worked by hand."""
+"""`src.texts.programs` on a language so small that all of it is worked by hand."""
 
 import math
 
 import pytest
 import torch
 
-from src.programs import (
+from src.texts.programs import (
     Choice,
     derivations,
     enumerate_texts,

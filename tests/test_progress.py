@@ -1,6 +1,6 @@
-"""`src.progress`: a bar that leaves no trace."""
+"""`src.tools.progress`: a bar that leaves no trace."""
 
-from src.progress import progress
+from src.tools.progress import progress
 
 
 def test_progress_hands_on_every_item_and_leaves_standard_output_alone(capsys):

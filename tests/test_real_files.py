@@ -17,10 +17,12 @@ from gpt2_files import gpt2_file, write_gpt2_files
 from local_server import WEIGHTS, hub, serving
 from tiktoken.load import data_gym_to_mergeable_bpe_ranks
 
-from src import pretrained, tokenizer_files
-from src.gpt import GPT, GPTConfig
-from src.runs import open_run
-from src.tokenization import END, GPT2_PATTERN, BytePairTokenizer
+from src.gpt import pretrained
+from src.gpt.gpt2 import GPT, GPTConfig
+from src.gpt.runs import open_run
+from src.tokens import files as tokenizer_files
+from src.tokens.bpe import GPT2_PATTERN, BytePairTokenizer
+from src.tokens.bytes import END
 
 TEXTS = json.loads((Path(__file__).parent / "conformance/texts.json").read_text(encoding="utf-8"))
 ALL = [text for texts in TEXTS.values() for text in texts]

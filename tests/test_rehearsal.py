@@ -19,9 +19,9 @@ from rehearsal.device import install
 from torch import nn
 from torch.nn import functional
 
-from src.gpt import GPT, GPTConfig
-from src.sampling import generate
-from src.training import Batches, TrainConfig, train
+from src.gpt.gpt2 import GPT, GPTConfig
+from src.gpt.sampling import generate
+from src.gpt.training import Batches, TrainConfig, train
 
 DEVICES = ["rehearsed", *(["cuda"] if torch.cuda.is_available() else [])]
 ROOT = Path(__file__).parents[1]
@@ -333,8 +333,8 @@ def test_the_device_has_random_numbers_of_its_own(elsewhere):
 
 BEGINNING = """
 import torch
-from src.runtime import device
-from src.training import fit
+from src.tools.runtime import device
+from src.likelihood.fitting import fit
 
 where = device()
 x = torch.ones(4, 3).to(where)

@@ -1,4 +1,6 @@
-"""`src.runtime`: which device, which seed, which algorithms, and what is put back afterwards."""
+"""`src.tools.runtime`: which device, which seed, which algorithms, and what is put back
+afterwards.
+"""
 
 import os
 import random
@@ -7,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from src import runtime
+from src.tools import runtime
 
 
 def test_the_argument_chooses_the_device(monkeypatch):

@@ -1,4 +1,4 @@
-"""`src.sampling`: filters against their definitions, generation with and without a cache."""
+"""`src.gpt.sampling`: filters against their definitions, generation with and without a cache."""
 
 import itertools
 import math
@@ -9,9 +9,9 @@ import torch
 from oracles import greatest_difference
 from torch import tensor
 
-from src.gpt import GPT, GPTConfig
-from src.ngram import NgramModel
-from src.sampling import beam_search, generate, min_p, nucleus, temperature, top_k
+from src.gpt.gpt2 import GPT, GPTConfig
+from src.gpt.sampling import beam_search, generate, min_p, nucleus, temperature, top_k
+from src.likelihood.ngrams import NgramModel
 
 V, LIMIT = 11, 13
 GREEDY = [partial(temperature, t=0)]

@@ -1,4 +1,6 @@
-"""`src.sources` against tables worked by hand, enumeration, long runs and an eigenvector solver."""
+"""`src.texts.markov` against tables worked by hand, enumeration, long runs and an eigenvector
+solver.
+"""
 
 import math
 from itertools import product
@@ -10,9 +12,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from src.evaluation import corpus_perplexity
-from src.likelihood import joint_log_prob
-from src.sources import MarkovSource, RandomMaps, random_maps, small_english
+from src.likelihood.evaluation import corpus_perplexity
+from src.likelihood.text_probability import joint_log_prob
+from src.texts.maps import RandomMaps, random_maps
+from src.texts.markov import MarkovSource, small_english
 
 
 def generator(seed=0):

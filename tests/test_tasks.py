@@ -1,4 +1,4 @@
-"""`src.tasks` against the language it draws from, a possible-worlds reader, and bad files."""
+"""`src.texts.tasks` against the language it draws from, a possible-worlds reader, and bad files."""
 
 import json
 import math
@@ -10,9 +10,10 @@ import pytest
 import torch
 from test_microworld import check_story
 
-from src import tasks
-from src.microworld import BLAME, OBJECTS, PEOPLE, PLACES, PRAISE, MicroWorld
-from src.tasks import Example, Task
+from src.texts import labelled, tasks
+from src.texts.labelled import Example, Task
+from src.texts.microworld import MicroWorld
+from src.texts.microworld_words import BLAME, OBJECTS, PEOPLE, PLACES, PRAISE
 
 WORLD = MicroWorld(stories=0.5, reviews=0.3, facts=0.15, translations=0.05, claims=0.3)
 SMALL = MicroWorld(people=4, places=5, objects=4, countries=5, adjectives=3, longest=52)
@@ -477,9 +478,9 @@ def texts_of(n):
 
 @pytest.mark.parametrize("name", BUILDERS)
 def test_what_is_saved_is_loaded(built, name, tmp_path):
-    tasks.save(built[name], tmp_path / "task.jsonl")
+    labelled.save(built[name], tmp_path / "task.jsonl")
     expected = replace(built[name], name="task", ceiling=None, ceiling_error=None)
-    assert tasks.load(tmp_path / "task.jsonl") == expected
+    assert labelled.load(tmp_path / "task.jsonl") == expected
 
 
 @pytest.mark.parametrize(
@@ -494,21 +495,21 @@ def test_what_is_saved_is_loaded(built, name, tmp_path):
 def test_the_keys_decide_the_family(tmp_path, record, family, texts):
     key = next(iter(record))
     other = record | {key: "other", "label": 1}
-    task = tasks.load(written(tmp_path, record | {"label": 0}, other), validation=0, test=0)
+    task = labelled.load(written(tmp_path, record | {"label": 0}, other), validation=0, test=0)
     assert (task.name, task.family) == ("mine", family)
     assert task.train == (Example(texts, 0), Example(("other", *texts[1:]), 1))
 
 
 def test_a_split_has_the_shares_asked_for_and_another_seed_gives_another(tmp_path):
     path = written(tmp_path, *texts_of(97))
-    task = tasks.load(path, validation=0.1, test=0.2)
+    task = labelled.load(path, validation=0.1, test=0.2)
     assert (len(task.test), len(task.validation), len(task.train)) == (20, 10, 67)
-    assert tasks.load(path, validation=0.1, test=0.2) == task
-    assert tasks.load(path, validation=0.1, test=0.2, seed=1).test != task.test
+    assert labelled.load(path, validation=0.1, test=0.2) == task
+    assert labelled.load(path, validation=0.1, test=0.2, seed=1).test != task.test
 
 
 def test_a_split_does_not_depend_on_the_order_of_the_lines(tmp_path):
-    parts = [tasks.load(written(tmp_path, *r)) for r in (texts_of(40), texts_of(40)[::-1])]
+    parts = [labelled.load(written(tmp_path, *r)) for r in (texts_of(40), texts_of(40)[::-1])]
     assert set(parts[0].test) == set(parts[1].test)
 
 
@@ -516,15 +517,15 @@ def test_examples_with_one_premise_are_in_one_part(tmp_path):
     records = [
         {"premise": f"p {i // 3}", "hypothesis": f"h {i}", "label": i % 2} for i in range(60)
     ]
-    task = tasks.load(written(tmp_path, *records), test=0.3)
-    premises = [{e.texts[0] for e in getattr(task, part)} for part in tasks.PARTS]
+    task = labelled.load(written(tmp_path, *records), test=0.3)
+    premises = [{e.texts[0] for e in getattr(task, part)} for part in labelled.PARTS]
     assert sum(map(len, premises)) == 20
     assert min(map(len, premises)) > 0
 
 
 def test_copies_count_once_and_blank_lines_and_a_byte_order_mark_do_not_count(tmp_path):
     records = ["\ufeff" + json.dumps(texts_of(1)[0]), "", *texts_of(5), "  "]
-    task = tasks.load(written(tmp_path, *records), validation=0, test=0)
+    task = labelled.load(written(tmp_path, *records), validation=0, test=0)
     assert [e.texts[0] for e in task.train] == [f"text {i}" for i in range(5)]
 
 
@@ -532,17 +533,17 @@ def test_copies_of_a_choice_in_another_order_count_once(tmp_path):
     a = {"context": "c", "choices": ["d", "e"], "label": 0}
     b = {"context": "c", "choices": ["e", "d"], "label": 1}
     c = {"context": "x", "choices": ["e", "d"], "label": 1}
-    assert len(tasks.load(written(tmp_path, a, b, c), validation=0, test=0).train) == 2
+    assert len(labelled.load(written(tmp_path, a, b, c), validation=0, test=0).train) == 2
 
 
 def test_numbers_as_labels_are_in_the_order_of_numbers(tmp_path):
     records = [{"text": f"t {i}", "label": i} for i in (10, 2, 9)]
-    assert tasks.load(written(tmp_path, *records), test=0).labels == ("2", "9", "10")
+    assert labelled.load(written(tmp_path, *records), test=0).labels == ("2", "9", "10")
 
 
 def test_the_file_may_say_the_split(tmp_path):
     records = [r | {"split": ("train", "test")[i > 3]} for i, r in enumerate(texts_of(6))]
-    task = tasks.load(written(tmp_path, *records))
+    task = labelled.load(written(tmp_path, *records))
     assert [e.texts[0] for e in task.test] == ["text 4", "text 5"]
     assert len(task.train) == 4
 
@@ -579,7 +580,7 @@ GOOD = {"text": "fine", "label": "yes"}
 )
 def test_a_bad_line_is_named(tmp_path, bad, message):
     with pytest.raises(ValueError, match=rf"mine\.jsonl:3: .*{message}"):
-        tasks.load(written(tmp_path, GOOD, "", bad))
+        labelled.load(written(tmp_path, GOOD, "", bad))
 
 
 @pytest.mark.parametrize(
@@ -595,19 +596,19 @@ def test_a_bad_line_is_named(tmp_path, bad, message):
 def test_a_bad_line_of_choices_is_named(tmp_path, bad, message):
     good = {"context": "c", "choices": ["d", "e"], "label": 0}
     with pytest.raises(ValueError, match=rf"mine\.jsonl:2: .*{message}"):
-        tasks.load(written(tmp_path, good, bad))
+        labelled.load(written(tmp_path, good, bad))
 
 
 def test_copies_in_two_parts_are_named(tmp_path):
     with pytest.raises(ValueError, match=r"mine\.jsonl:2: expected the label and split"):
-        tasks.load(written(tmp_path, GOOD | {"split": "train"}, GOOD | {"split": "test"}))
+        labelled.load(written(tmp_path, GOOD | {"split": "train"}, GOOD | {"split": "test"}))
 
 
 def test_bytes_that_are_no_utf_8_are_named(tmp_path):
     path = tmp_path / "mine.jsonl"
     path.write_bytes(json.dumps(GOOD).encode() + b'\n{"text": "caf\xe9", "label": "no"}')
     with pytest.raises(ValueError, match=r"mine\.jsonl:2: expected UTF-8, got byte 0xe9"):
-        tasks.load(path)
+        labelled.load(path)
 
 
 @pytest.mark.parametrize(
@@ -616,10 +617,10 @@ def test_bytes_that_are_no_utf_8_are_named(tmp_path):
 )
 def test_a_file_that_makes_no_task_is_named(tmp_path, records, message):
     with pytest.raises(ValueError, match=rf"mine\.jsonl: .*{message}"):
-        tasks.load(written(tmp_path, *records), test=0)
+        labelled.load(written(tmp_path, *records), test=0)
 
 
 @pytest.mark.parametrize("shares", [(-0.1, 0), (0, 1), (0.5, 0.5), (math.nan, 0)])
 def test_shares_out_of_range_are_refused(tmp_path, shares):
     with pytest.raises(ValueError, match="expected shares from 0 to 1"):
-        tasks.load(written(tmp_path, GOOD), validation=shares[0], test=shares[1])
+        labelled.load(written(tmp_path, GOOD), validation=shares[0], test=shares[1])

@@ -1,4 +1,4 @@
-"""The claims of src/tokenization.py; the other libraries are in tests/conformance."""
+"""The claims of src/tokens; the other libraries are in tests/conformance."""
 
 import json
 import os
@@ -14,25 +14,21 @@ from conformance.oracle import train as oracle_train
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from src import tokenization, tokenizer_files
-from src.corpora import load
-from src.tokenization import (
+from src.texts.corpora import load
+from src.tokens import bpe, fast_bpe, files
+from src.tokens.bpe import GPT2_PATTERN, BytePairTokenizer, count_words, split_words
+from src.tokens.bytes import (
     END,
     FOUR_SPECIALS,
-    GPT2_PATTERN,
     PADDING,
     START,
     UNKNOWN,
-    BytePairTokenizer,
     ByteTokenizer,
     CharacterTokenizer,
-    PairIndex,
     Tokenizer,
     WordTokenizer,
-    count_words,
-    learn_merges,
-    split_words,
 )
+from src.tokens.fast_bpe import PairIndex, learn_merges
 
 PROSE = (
     "The theory that then gathered there: bees, trees and the sea; aaaa aaa aa. "
@@ -213,19 +209,19 @@ def test_words_of_gpt2(text, words):
 @calmly
 @given(st.text("ab 1.'\n\t\x1c\u3000é", max_size=200), st.integers(1, 9))
 def test_blocks_cut_only_where_the_pattern_cuts(text, size):
-    expected = tokenization.regex.findall(GPT2_PATTERN, text)
+    expected = bpe.regex.findall(GPT2_PATTERN, text)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tokenization, "_BLOCK", size)
+        patch.setattr(bpe, "_BLOCK", size)
         assert split_words(text) == expected
         if len(expected) > 3 * size:
-            assert "".join(tokenization._blocks(text)) == text
+            assert "".join(bpe._blocks(text)) == text
 
 
 def test_ascii_words_are_those_of_the_pattern():
     for first in map(chr, range(128)):
         for second in map(chr, range(128)):
             text = f"a{first}{second} 's{first}1{second}"
-            assert split_words(text) == tokenization.regex.findall(GPT2_PATTERN, text)
+            assert split_words(text) == bpe.regex.findall(GPT2_PATTERN, text)
 
 
 def test_without_a_pattern_a_text_is_one_word():
@@ -280,7 +276,7 @@ def test_counts_and_index_are_right_after_every_merge(word_counts):
         new += 1
         fresh, where = {}, {}
         for number, word in enumerate(index.words):
-            for one in tokenization.pairs_of(word):
+            for one in fast_bpe.pairs_of(word):
                 fresh[one] = fresh.get(one, 0) + index.counts[number]
                 where.setdefault(one, set()).add(number)
         assert {one: count for one, count in index.pair_counts.items() if count} == fresh
@@ -578,9 +574,7 @@ def read(kind, folder):
 
 def gpt2_numbered(tokenizer):
     """The same merges with the special tokens first and the bytes in the order of GPT-2."""
-    bytes_ids = {
-        byte: number for number, byte in enumerate(tokenizer_files.bytes_to_unicode(), start=2)
-    }
+    bytes_ids = {byte: number for number, byte in enumerate(files.bytes_to_unicode(), start=2)}
     ids = [bytes_ids[byte] for byte in range(256)]
     ids += range(258, 258 + len(tokenizer.merges))
     return BytePairTokenizer(tokenizer.merges, {END: 0, "<|pad|>": 1}, ids=ids)
@@ -635,7 +629,7 @@ def test_a_strangers_pattern_must_be_named(tmp_path, trained):
 
 def test_bytes_to_unicode_is_gpt2s():
     """Radford et al.: ! is the first, the space Ġ and the newline Ċ."""
-    alphabet = tokenizer_files.bytes_to_unicode()
+    alphabet = files.bytes_to_unicode()
     assert list(alphabet)[:3] == [33, 34, 35]
     assert list(alphabet)[188:191] == [0, 1, 2]
     assert (alphabet[32], alphabet[10], alphabet[0], alphabet[173]) == ("Ġ", "Ċ", "Ā", "Ń")
@@ -704,7 +698,7 @@ def test_what_is_no_such_file_is_refused_by_name(tmp_path, trained, kind, conten
 
 
 def test_a_file_too_large_for_a_tokenizer_is_not_read(tmp_path, monkeypatch):
-    monkeypatch.setattr(tokenizer_files, "_LARGEST_FILE", 10)
+    monkeypatch.setattr(files, "_LARGEST_FILE", 10)
     (tmp_path / "own.json").write_text("[1, 2, 3, 4, 5]")
     with pytest.raises(ValueError, match="expected at most 10 bytes"):
         BytePairTokenizer.load(tmp_path / "own.json")
@@ -908,7 +902,7 @@ def test_merges_that_make_a_token_again_are_refused():
 def test_any_saved_tokenizer_is_loaded_as_what_it_was(kind, tmp_path):
     one = kind.train(["to be, or not to be", "né"], 260)
     one.save(tmp_path / "tokenizer.json")
-    other = tokenization.load(tmp_path / "tokenizer.json")
+    other = bpe.load(tmp_path / "tokenizer.json")
     assert type(other) is kind
     assert other.specials == one.specials
     assert other.encode("not né, to be or see") == one.encode("not né, to be or see")
@@ -928,7 +922,7 @@ def test_any_saved_tokenizer_is_loaded_as_what_it_was(kind, tmp_path):
 def test_a_file_of_something_else_is_refused(content, message, tmp_path):
     (tmp_path / "tokenizer.json").write_text(content)
     with pytest.raises(ValueError, match=message):
-        tokenization.load(tmp_path / "tokenizer.json")
+        bpe.load(tmp_path / "tokenizer.json")
 
 
 def test_words_are_not_loaded_as_characters(tmp_path):

@@ -1,4 +1,4 @@
-"""`src.training` against a loop written out, worked numbers, and what training must not do."""
+"""`src.gpt.training` against a loop written out, worked numbers, and what training must not do."""
 
 import json
 import math
@@ -20,22 +20,15 @@ from torch import nn, tensor
 from torch.nn import functional
 from torch.optim import SGD, AdamW
 
-from src import checkpoints, training
-from src.baselines import SoftmaxBigram, WindowMLP
-from src.gpt import GPT, GPTConfig
-from src.likelihood import negative_log_likelihood
-from src.training import (
-    Batches,
-    History,
-    TrainConfig,
-    batches,
-    cosine,
-    fit,
-    linear_decay,
-    load_best,
-    mean_loss,
-    parameter_groups,
-)
+from src.gpt import training
+from src.gpt.gpt2 import GPT, GPTConfig
+from src.gpt.optimisation import cosine, linear_decay, parameter_groups
+from src.gpt.training import Batches, TrainConfig, load_best
+from src.likelihood import fitting
+from src.likelihood.fitting import History, batches, fit, mean_loss
+from src.likelihood.maximum_likelihood import negative_log_likelihood
+from src.likelihood.neural import SoftmaxBigram, WindowMLP
+from src.tools import checkpoints
 
 B, T, V, N = 3, 5, 7, 101
 
@@ -616,8 +609,8 @@ def test_the_schedule_and_the_groups_reach_the_optimiser(monkeypatch):
 
 def gradients(data, parts=1):
     model = training_runs.small_gpt().double()
-    for part in training._split(data, parts):
-        (training._nats(model, part) / training._count_tokens(data)).backward()
+    for part in fitting._split(data, parts):
+        (fitting.nats_of_batch(model, part) / fitting._count_tokens(data)).backward()
     return [p.grad for p in model.parameters()]
 
 
@@ -633,8 +626,8 @@ def test_a_mean_of_means_would_be_another_gradient():
     (data, *_) = training_runs.ragged(rows=7)
     whole = gradients(data)
     model = training_runs.small_gpt().double()
-    for part in training._split(data, 2):
-        (training._nats(model, part) / training._count_tokens(part) / 2).backward()
+    for part in fitting._split(data, 2):
+        (fitting.nats_of_batch(model, part) / fitting._count_tokens(part) / 2).backward()
     wrong = [p.grad for p in model.parameters()]
     assert not all(torch.allclose(a, b, rtol=1e-3) for a, b in zip(whole, wrong, strict=True))
 
@@ -650,7 +643,7 @@ def test_a_run_in_parts_is_the_run_in_one(accumulation):
 
 def test_a_batch_of_several_inputs_is_taken_in_parts():
     inputs = torch.arange(10).reshape(5, 2)
-    parts = training._split(((inputs, inputs + 1), inputs + 2, inputs > 3), 3)
+    parts = fitting._split(((inputs, inputs + 1), inputs + 2, inputs > 3), 3)
     assert [part[0][1].tolist() for part in parts] == [
         [[1, 2], [3, 4]],
         [[5, 6], [7, 8]],
@@ -682,7 +675,7 @@ def test_bfloat16_is_close_to_float32_and_keeps_the_parameters_in_32_bits():
 
 def test_logits_of_16_bits_are_summed_in_32():
     model = nn.Embedding(V, V).bfloat16()
-    nats = training._nats(model, (tensor([[0, 1]]), tensor([[2, 3]])))
+    nats = fitting.nats_of_batch(model, (tensor([[0, 1]]), tensor([[2, 3]])))
     assert nats.dtype == torch.float32
 
 
@@ -699,7 +692,7 @@ def test_the_loss_that_is_compiled_is_the_loss(index):
     data = training_runs.ragged()[index]
     data = data if index else data[:2]
     model = training_runs.small_gpt().double()
-    ours, fused = training._nats(model, data), training._fused_nats(model, data)
+    ours, fused = fitting.nats_of_batch(model, data), fitting.fused_nats_of_batch(model, data)
     assert torch.allclose(ours, fused, rtol=1e-12)
 
 
@@ -733,7 +726,7 @@ def test_the_bar_says_loss_and_speed(monkeypatch):
             yield item
             said.append(status())
 
-    monkeypatch.setattr(training, "progress_bar", bar)
+    monkeypatch.setattr(fitting, "progress_bar", bar)
     history = long_run(training_runs.small_gpt(), steps=2, progress=True)
     assert said[0] == ""
     assert re.fullmatch(rf"loss {history.losses[-1]:.3f}, [\d,]+ tokens/s", said[-1])

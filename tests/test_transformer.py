@@ -1,4 +1,4 @@
-"""`src.transformer` against torch with weights copied, and against what a block must not do."""
+"""`src.attention.block` against torch with weights copied, and against what a block must not do."""
 
 import pytest
 import torch
@@ -6,16 +6,10 @@ from oracles import gradients, greatest_difference, normal
 from torch import nn, tensor
 from torch.nn import functional
 
-from src.attention import banded_mask, causal_mask, padding_mask, recorded_weights
-from src.transformer import (
-    Block,
-    Decoder,
-    Encoder,
-    EncoderDecoder,
-    FeedForward,
-    LayerNorm,
-    layer_norm,
-)
+from src.attention.block import Block, FeedForward, LayerNorm, layer_norm
+from src.attention.encoder_decoder import Decoder, Encoder, EncoderDecoder
+from src.attention.heads import recorded_weights
+from src.attention.masks import banded_mask, causal_mask, padding_mask
 
 B, T, S, C, HEADS, HIDDEN, LAYERS = 2, 5, 7, 22, 11, 31, 3
 EXACT = 1e-10  # float64

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from src import tokenization, unigram
-from src.tokenization import count_words, split_words
-from src.unigram import (
+from src.tokens import bpe, unigram
+from src.tokens.bpe import count_words, split_words
+from src.tokens.unigram import (
     BYTES,
     ESCAPE,
     PATTERN,
@@ -566,7 +566,7 @@ def test_a_wrong_entry_of_a_file_is_refused(change, message, tmp_path):
 def test_who_opens_the_file_with_the_other_load_is_told_which(tmp_path):
     UnigramTokenizer({}).save(tmp_path / "tokenizer.json")
     with pytest.raises(ValueError, match=r"unigram 1'; UnigramTokenizer\.load reads it"):
-        tokenization.load(tmp_path / "tokenizer.json")
+        bpe.load(tmp_path / "tokenizer.json")
 
 
 # ---- an independent implementation -----------------------------------------------------------

@@ -1,4 +1,4 @@
-"""`src.zero_shot`: every answer against the language, or against what the world is."""
+"""`src.gpt.zero_shot`: every answer against the language, or against what the world is."""
 
 import math
 from collections import Counter
@@ -6,21 +6,12 @@ from collections import Counter
 import pytest
 import torch
 
-from src import zero_shot
-from src.evaluation import MEASURES
-from src.microworld import (
-    ACTS,
-    ATTRIBUTES,
-    COUNTRIES,
-    OBJECTS,
-    PEOPLE,
-    PLACES,
-    ZORB,
-    MicroWorld,
-    unasked,
-    unpaired,
-)
-from src.zero_shot import WORDINGS, Item, Reader
+from src.gpt import zero_shot
+from src.gpt.choices import MEASURES
+from src.gpt.zero_shot import WORDINGS, Item, Reader
+from src.texts.microworld import MicroWorld
+from src.texts.microworld_tables import unasked, unpaired
+from src.texts.microworld_words import ACTS, ATTRIBUTES, COUNTRIES, OBJECTS, PEOPLE, PLACES, ZORB
 
 WORLD = MicroWorld(stories=0.4, reviews=0.2, facts=0.2, translations=0.2, cast=2, things=1)
 OTHER = MicroWorld(people=5, places=4, objects=7, countries=11, adjectives=3, longest=56)

@@ -11,10 +11,10 @@ import torch
 import torch._dynamo  # torch's first optimiser imports it, which takes a second in each child
 from torch import distributed
 
-from src import checkpoints
-from src.gpt import GPT, GPTConfig
-from src.runtime import seed_everything
-from src.training import Batches, TrainConfig, train
+from src.gpt.gpt2 import GPT, GPTConfig
+from src.gpt.training import Batches, TrainConfig, train
+from src.tools import checkpoints
+from src.tools.runtime import seed_everything
 
 V, T, N = 11, 5, 300
 

@@ -26,8 +26,10 @@ from oracle import encode as oracle_encode
 from oracle import train as oracle_train
 from tiktoken.load import data_gym_to_mergeable_bpe_ranks
 
-from src.corpora import load
-from src.tokenization import END, GPT2_PATTERN, BytePairTokenizer, count_words, learn_merges
+from src.texts.corpora import load
+from src.tokens.bpe import GPT2_PATTERN, BytePairTokenizer, count_words
+from src.tokens.bytes import END
+from src.tokens.fast_bpe import learn_merges
 
 TEXTS = json.loads((Path(__file__).parent / "texts.json").read_text(encoding="utf-8"))
 ALL = [text for texts in TEXTS.values() for text in texts]

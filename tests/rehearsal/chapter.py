@@ -39,11 +39,11 @@ class Shortened:
     """
 
     def __init__(self, steps):
-        from src import training
+        from src.likelihood import fitting
 
         self.steps, self.happened = steps, False
-        self.take, self.taken = training._training_step, WeakKeyDictionary()
-        training._training_step = self.step
+        self.take, self.taken = fitting.training_step, WeakKeyDictionary()
+        fitting.training_step = self.step
 
     def step(self, model, batch, optimiser, **options):
         count, last = self.taken.get(optimiser, (0, None))
@@ -57,7 +57,7 @@ class Shortened:
 
 def put_in_place(where):
     """Let `device()` give this device, unless another is asked for by name."""
-    from src import runtime
+    from src.tools import runtime
 
     known = runtime.device
     runtime.device = lambda name=None: known(name) if name else where

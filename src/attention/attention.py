@@ -1,0 +1,152 @@
+"""How does a position of a text look at the others?
+
+    scores  = Q K' / sqrt(D)                 how well each query matches each key    (T, S)
+    weights = softmax(scores)                over the keys that the mask allows
+    output  = weights V                      a mixture of the values                 (T, D)
+
+Attention itself knows nothing of order; what a model knows of positions is added to its input
+or turned into its queries and keys (`attention/positions`).
+
+Axes: T positions that ask (queries), S positions that are asked (keys), D channels.
+Source: Vaswani et al. 2017, section 3.2. Derived in the chapter `attention/attention`.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from .masks import causal_mask
+
+
+def scaled_dot_product_attention(
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    *,
+    mask: Tensor | None = None,
+    causal: bool = False,
+    bias: Tensor | None = None,
+    scale: float | None = None,
+    dropout: float = 0.0,
+    need_weights: bool = True,
+) -> tuple[Tensor, Tensor | None]:
+    """softmax(Q K' * scale + bias) V, and the weights that mixed the values.
+
+    Without weights, torch's fused kernel gives the same output and never holds all T x S scores.
+    A query that may attend to no key has no distribution over keys: that is an error here, neither
+    NaN nor a silent zero.
+
+    Args:
+        queries: (..., T, D).
+        keys: (..., S, D).
+        values: (..., S, any width).
+        mask: broadcasts to (..., T, S); True where a query may attend to a key. None: everywhere.
+        causal: whether the queries are the last T of the S positions and see no later key.
+        bias: broadcasts to (..., T, S); added to the scores, as relative positions are.
+        scale: of the scores; None: 1 / sqrt(D).
+        dropout: the probability that a weight is dropped; the others grow by 1 / (1 - dropout).
+        need_weights: whether the weights are wanted.
+    Returns:
+        (output, weights): (..., T, width of the values), and (..., T, S), rows summing to 1
+        before dropout, or None.
+    Raises:
+        ValueError: shapes, types or devices do not fit, or a query may attend to nothing.
+    """
+    scale = 1 / math.sqrt(queries.shape[-1]) if scale is None else scale
+    _check_parts(queries, keys, values)
+    if not need_weights and mask is None and bias is None and _is_plain(queries, keys, causal):
+        is_causal = causal and queries.shape[-2] > 1
+        return functional.scaled_dot_product_attention(
+            queries, keys, values, dropout_p=dropout, is_causal=is_causal, scale=scale
+        ), None
+    allowed = _allowed(mask, causal, queries, keys)
+    if not need_weights:
+        added = allowed if bias is None else _forbidden_to_minus_infinity(bias, allowed)
+        return functional.scaled_dot_product_attention(
+            queries, keys, values, attn_mask=added, dropout_p=dropout, scale=scale
+        ), None
+    scores = queries @ keys.mT * scale  # (..., T, S)
+    if bias is not None:
+        scores = scores + bias
+    weights = torch.softmax(_forbidden_to_minus_infinity(scores, allowed), dim=-1)
+    weights = functional.dropout(weights, dropout, training=dropout > 0)
+    return weights @ values, weights
+
+
+def _is_plain(queries: Tensor, keys: Tensor, causal: bool) -> bool:
+    """Whether the fused kernel's own idea of causality, the first T of S, is ours."""
+    return not causal or queries.shape[-2] in (1, keys.shape[-2])
+
+
+def _allowed(mask: Tensor | None, causal: bool, queries: Tensor, keys: Tensor) -> Tensor | None:
+    """The mask and causality in one; None: everything is allowed."""
+    length, n_keys = queries.shape[-2], keys.shape[-2]
+    if mask is not None:
+        _check_mask(mask, queries, keys)
+    if causal:
+        earlier = causal_mask(length, n_keys, device=queries.device)
+        mask = earlier if mask is None else mask & earlier
+    if mask is not None:
+        _check_rows(mask)
+    return mask
+
+
+def _forbidden_to_minus_infinity(scores: Tensor, allowed: Tensor | None) -> Tensor:
+    # Zero would be a score like any other, of weight e^0; minus infinity has weight 0 exactly.
+    return scores if allowed is None else scores.masked_fill(~allowed, -torch.inf)
+
+
+# ---- checks --------------------------------------------------------------------------------------
+
+
+def _check_parts(queries: Tensor, keys: Tensor, values: Tensor) -> None:
+    if queries.shape[-1] != keys.shape[-1]:
+        raise ValueError(
+            f"expected queries and keys of one width, got {queries.shape[-1]} and {keys.shape[-1]}"
+        )
+    if keys.shape[-2] != values.shape[-2]:
+        raise ValueError(
+            f"expected a value for every key, got {keys.shape[-2]} keys and "
+            f"{values.shape[-2]} values"
+        )
+    _check_devices(queries, keys=keys, values=values)
+
+
+def _check_devices(queries: Tensor, **others: Tensor) -> None:
+    for name, other in others.items():
+        if other.device != queries.device:
+            raise ValueError(
+                f"expected {name} on the device of the queries, {queries.device}, got "
+                f"{other.device}; move one of them with .to(…)"
+            )
+
+
+def _check_mask(mask: Tensor, queries: Tensor, keys: Tensor) -> None:
+    if mask.dtype != torch.bool:
+        raise ValueError(
+            f"expected a boolean mask, True where a query may attend, got {mask.dtype}; "
+            "what is to be added to the scores is called bias"
+        )
+    _check_devices(queries, mask=mask)
+    shape = (*queries.shape[:-1], keys.shape[-2])
+    short = mask.ndim <= len(shape)
+    if not short or any(
+        m not in (1, n) for m, n in zip(mask.shape[::-1], shape[::-1], strict=False)
+    ):
+        raise ValueError(
+            f"expected a mask that broadcasts to (..., T, S) = {shape}, got {tuple(mask.shape)}; "
+            "rows are queries, columns are keys"
+        )
+
+
+def _check_rows(allowed: Tensor) -> None:
+    rows = allowed.any(-1)
+    if not rows.all():
+        first = (~rows).nonzero()[0].tolist()
+        raise ValueError(
+            f"expected every query to have a key that it may attend to, got {int((~rows).sum())} "
+            f"of {rows.numel()} without one, the first at index {first}; a softmax over nothing "
+            "is NaN. Let padding see itself, and a position see its own"
+        )

@@ -1,0 +1,143 @@
+"""What does one build of blocks? Encoders, decoders, and a model that translates.
+
+    encoder            memory = blocks(source), all see all
+    decoder            states = blocks(target), each sees itself and what came before; with
+                       `cross`, the memory as well
+    encoder-decoder    logits = states E'
+
+Axes: B texts, T and S positions (target and source), C channels, V vocabulary.
+Source: Vaswani et al. 2017, section 3. Derived in the chapters `attention/block` (stacks) and
+`attention/encoder_decoder`.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from ..tools.checks import check_batch
+from .block import Block, LayerNorm
+from .heads import Cache, linear
+from .positions import LearnedPositions
+
+
+class _Stack(nn.Module):
+    """Blocks one after another; after pre-norm blocks a last norm, which they leave to do."""
+
+    def __init__(self, layers: int, channels: int, heads: int, **options):
+        super().__init__()
+        if layers < 0:
+            raise ValueError(f"expected 0 layers or more, got {layers}")
+        self.blocks = nn.ModuleList(Block(channels, heads, **options) for _ in range(layers))
+        pre = options.get("norm", "pre") == "pre"
+        norm = {"eps": options.get("eps", 1e-5), "bias": options.get("bias", True)}
+        self.final_norm = LayerNorm(channels, **norm) if pre else nn.Identity()
+
+
+class Encoder(_Stack):
+    """Blocks in which every position sees every other: Encoder(layers, channels, heads, **options).
+
+    The options are those of `Block`.
+    """
+
+    def forward(self, x: Tensor, *, mask: Tensor | None = None) -> Tensor:
+        """(B, S, C) -> (B, S, C); the mask keeps padding out."""
+        for block in self.blocks:
+            x = block(x, mask=mask)
+        return self.final_norm(x)
+
+
+class Decoder(_Stack):
+    """Blocks in which a position sees no later one: Decoder(layers, channels, heads, **options).
+
+    With cross=True each block looks at a memory as well. The options are those of `Block`.
+    """
+
+    def forward(
+        self,
+        x: Tensor,
+        memory: Tensor | None = None,
+        *,
+        mask: Tensor | None = None,
+        memory_mask: Tensor | None = None,
+        cache: Sequence[Cache] | None = None,
+    ) -> Tensor:
+        """(B, T, C) -> (B, T, C), causally; the masks only forbid more.
+
+        Args:
+            x: (B, T, C).
+            memory, mask, memory_mask: as in `Block`.
+            cache: one for each block, of the tokens before x.
+        """
+        for block, stored in zip(self.blocks, cache or [None] * len(self.blocks), strict=True):
+            x = block(x, memory, mask=mask, causal=True, memory_mask=memory_mask, cache=stored)
+        return self.final_norm(x)
+
+
+class EncoderDecoder(nn.Module):
+    """p(target | source): an encoder reads the source, a decoder predicts the target's next token.
+
+    Args:
+        source_vocabulary, target_vocabulary: their sizes.
+        channels, heads, layers: C, H and the depth, of encoder and decoder each.
+        context_length: of source and target, in tokens.
+        norm: "pre" or "post".
+        dropout: as in `Block`; it falls on the embeddings, too.
+        padding: id that fills short sources up; nobody attends to it. None: no source is padded.
+        generator: draws the initial weights; on the CPU.
+    """
+
+    def __init__(
+        self,
+        source_vocabulary: int,
+        target_vocabulary: int,
+        *,
+        channels: int,
+        heads: int,
+        layers: int,
+        context_length: int,
+        norm: str = "pre",
+        dropout: float = 0.0,
+        padding: int | None = None,
+        generator: torch.Generator,
+    ):
+        super().__init__()
+
+        def table(rows: int) -> nn.Parameter:
+            return nn.Parameter(linear(channels, rows, bias=False, generator=generator).weight)
+
+        def positions() -> LearnedPositions:
+            return LearnedPositions(context_length, channels, generator=generator)
+
+        options = {"norm": norm, "dropout": dropout, "generator": generator}
+        self.padding, self.dropout = padding, nn.Dropout(dropout)
+        self.source_embedding, self.source_positions = table(source_vocabulary), positions()
+        self.target_embedding, self.target_positions = table(target_vocabulary), positions()
+        self.encoder = Encoder(layers, channels, heads, **options)
+        self.decoder = Decoder(layers, channels, heads, cross=True, **options)
+        self.unembedding = linear(channels, target_vocabulary, bias=False, generator=generator)
+
+    def forward(self, source: Tensor, target: Tensor) -> Tensor:
+        """The logits of the token after each token of the target, (B, T, V).
+
+        Args:
+            source: (B, S); ids.
+            target: (B, T); ids, shifted right: they begin with a start token.
+        """
+        return self.decode(target, *self.encode(source))
+
+    def encode(self, source: Tensor) -> tuple[Tensor, Tensor | None]:
+        """The memory, (B, S, C), and its mask, (B, 1, S): what the decoder needs of the source."""
+        mask = None if self.padding is None else (source != self.padding)[:, None]
+        x = self._embed(source, self.source_embedding, self.source_positions)
+        return self.encoder(x, mask=mask), mask
+
+    def decode(self, target: Tensor, memory: Tensor, memory_mask: Tensor | None = None) -> Tensor:
+        """The logits of the token after each token of the target, (B, T, V), given a memory."""
+        x = self._embed(target, self.target_embedding, self.target_positions)
+        return self.unembedding(self.decoder(x, memory, memory_mask=memory_mask))
+
+    def _embed(self, ids: Tensor, table: Tensor, positions: LearnedPositions) -> Tensor:
+        check_batch(ids, len(table))
+        return self.dropout(functional.embedding(ids, table) + positions(ids.shape[1]))

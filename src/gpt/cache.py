@@ -1,0 +1,52 @@
+"""How does a model read each token once, while it writes?
+
+    keys of x_1 … x_{t+1} = (keys of x_1 … x_t, key of x_{t+1})         and so for the values
+
+In causal attention a token's key and value do not depend on what comes after it.
+
+Axes: B texts, H heads, T new tokens, S tokens so far, D channels of a head.
+Derived in the chapter `gpt/cache`.
+"""
+
+from torch import Tensor
+
+
+class KeyValueCache:
+    """The keys and values of the tokens so far, so that they are computed once.
+
+    One belongs to one attention module and one batch. In causal attention the keys and values of
+    a prefix do not change when the text goes on; that is all that it relies on.
+
+    Args:
+        limit: for how many tokens there will be room.
+    Derived in the chapter `gpt/cache`.
+    """
+
+    def __init__(self, limit: int):
+        self.limit, self.length = limit, 0
+        self._keys = self._values = None
+
+    def extend(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Add those of T new tokens, (B, H, T, D); return those of all so far, (B, H, S, D).
+
+        Raises:
+            ValueError: there is no room left, or the batch is not that of the tokens before.
+        """
+        end = self.length + keys.shape[-2]
+        if end > self.limit:
+            raise ValueError(
+                f"expected at most {self.limit} tokens in the cache, its limit, got {self.length} "
+                f"and {keys.shape[-2]} more"
+            )
+        if self._keys is None:
+            room = (*keys.shape[:-2], self.limit, keys.shape[-1])
+            self._keys, self._values = keys.new_empty(room), values.new_empty(room)
+        if keys.shape[:-2] != self._keys.shape[:-2]:
+            raise ValueError(
+                f"expected tokens of the {len(self._keys)} texts that the cache was begun with, "
+                f"got a batch of {len(keys)}; begin a new cache for another batch"
+            )
+        self._keys[..., self.length : end, :] = keys
+        self._values[..., self.length : end, :] = values
+        self.length = end
+        return self._keys[..., :end, :], self._values[..., :end, :]

@@ -1,0 +1,497 @@
+"""How does a language model learn a task from few labels? One linear map more, and the same loop.
+
+    h       = the last layer's state at the extract token                          (C,)
+    L2      = -log p(label),   p = softmax(h W + b)                 nats per example
+    L1      = mean over a sequence's tokens of -log p(token | before)   nats per token
+    L       = L2 + lambda L1                                        lambda = 0.5
+            = (1 + lambda) (alpha L2 + (1 - alpha) L1),             alpha = 1 / (1 + lambda)
+
+    classification     [start] text [extract]
+    entailment         [start] premise [delim] hypothesis [extract]
+    similarity         [start] a [delim] b [extract]  and  [start] b [delim] a [extract]:  h1 + h2
+    choice             [start] context [delim] choice [extract], one a choice: h w, softmax over all
+
+New are the head, W and b, and the vectors of the three tokens. Nothing is frozen unless asked for.
+
+Where paper and released code differ we follow the code: equation 3 of the paper sums log
+probabilities, the code takes means, per token of each sequence and per example, and its 0.5 belongs
+to means. Its L1 counts every token after the start, delimiter and extract too, as ours does: then
+the model also learns where a text ends.
+
+Axes: B examples, S sequences of an example, T positions, C channels, K labels, V vocabulary.
+Source: Radford et al. 2018, sections 3.2, 3.3 and 4.1, and their released code.
+Derived in the chapter `gpt/gpt1_finetuning`.
+"""
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.optim import AdamW
+
+from ..attention.heads import linear
+from ..attention.recurrence import LSTM, RNN
+from ..likelihood.fitting import History, fit
+from ..likelihood.maximum_likelihood import token_log_probs
+from ..texts.labelled import Example, Task
+from ..tokens import bpe
+from ..tokens.bytes import Tokenizer
+from ..tools import checkpoints
+from ..tools.files import replacing, write_text
+from .backbones import (
+    BOTH_SIDES,
+    NEW_TOKENS,
+    Backbone,
+    built_from,
+    context_length_of,
+    embedding_table,
+    lowest_layers,
+    parts,
+    settings_of,
+    vocabulary_size,
+    with_new_tokens,
+)
+from .input_forms import InputForms, Texts, check_family
+from .optimisation import linear_decay, parameter_groups
+
+TaskBatch = tuple[tuple[Tensor, Tensor], Tensor]  # (ids (B, S, T), lengths (B, S)), labels (B,)
+
+
+# ---- model and loss ------------------------------------------------------------------------------
+
+
+class TaskModel(nn.Module):
+    """A language model with a linear head on the last state of the extract token.
+
+    Args:
+        backbone: with the new tokens.
+        family: of the task.
+        labels: K, how many; for choices, how many choices.
+        dropout: share of the state's numbers that training sets to zero before the head, the same
+            for all sequences of an example; drawn from torch's global generator.
+        generator: draws the head, N(0, 0.02), as in the released code; its bias is 0.
+    """
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        family: str,
+        labels: int,
+        *,
+        dropout: float = 0.1,
+        generator: torch.Generator,
+    ):
+        super().__init__()
+        check_family(family)
+        self.backbone, self.family = backbone, family
+        recurrent = isinstance(backbone, RNN | LSTM)
+        channels = backbone.recurrence.hidden_size if recurrent else backbone.config.channels
+        self.dropout = nn.Dropout(dropout)
+        self.head = linear(channels, 1 if family == "choice" else labels, generator=generator)
+        with torch.no_grad():
+            self.head.weight.normal_(std=0.02, generator=generator)
+        self.to(embedding_table(backbone))
+
+    def forward(self, ids: Tensor, lengths: Tensor) -> Tensor:
+        """The logits of the labels, (B, K), from ids, (B, S, T), and lengths, (B, S)."""
+        return self.classify(self.states(ids, lengths), lengths)
+
+    def states(self, ids: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """The last layer's states, (B, S, T, C), from ids, (B, S, T).
+
+        Of an encoder-decoder (B, S, 1, C), the decoder's before its first token. It and an encoder
+        need the lengths, (B, S): they would look at the padding.
+        """
+        rows = ids.flatten(0, 1)
+        if isinstance(self.backbone, BOTH_SIDES):
+            if lengths is None:
+                raise ValueError("expected lengths for a model that looks to the right, got None")
+            states = self.backbone.extracted(rows, lengths.flatten())
+        else:
+            states = self.backbone.states(rows)
+        return states.unflatten(0, ids.shape[:2])
+
+    def classify(self, states: Tensor, lengths: Tensor) -> Tensor:
+        """The logits of the labels, (B, K), from states, (B, S, T, C), and lengths, (B, S).
+
+        The extract token is the last of its sequence; padding comes after it.
+        """
+        last = (lengths - 1).clamp(max=states.shape[-2] - 1)
+        where = last[..., None, None].expand(-1, -1, 1, states.shape[-1])
+        extracted = states.gather(2, where).squeeze(2)  # (B, S, T, C) -> (B, S, C)
+        extracted = extracted * self.dropout(torch.ones_like(extracted[:, :1]))
+        if self.family == "choice":
+            return self.head(extracted).squeeze(-1)  # (B, S, 1) -> (B, K), for S = K
+        return self.head(extracted.sum(1))  # both orders of a pair are added up
+
+
+def loss_parts(
+    model: TaskModel, batch: TaskBatch, *, language: bool = True
+) -> tuple[Tensor, Tensor]:
+    """L2 and L1 of each example, (B,) each: nats per example, and nats per token.
+
+    L1 is the mean over the tokens of each sequence, start excepted, and then over the sequences.
+
+    Args:
+        model: with or without dropout, as its mode says.
+        batch: on any device.
+        language: whether L1 is wanted; otherwise it is 0.
+    """
+    device = model.head.weight.device
+    (ids, lengths), labels = batch
+    ids, lengths, labels = ids.to(device), lengths.to(device), labels.to(device)
+    ids = ids[..., : int(lengths.max())]
+    states = model.states(ids, lengths)
+    of_task = functional.cross_entropy(model.classify(states, lengths), labels, reduction="none")
+    if not language:
+        return of_task, torch.zeros_like(of_task)
+    targets = ids[..., 1:]
+    real = torch.arange(ids.shape[-1] - 1, device=device) < lengths[..., None] - 1  # (B, S, T - 1)
+    logits = model.backbone.unembed(states[..., :-1, :][real])  # (real tokens, V)
+    surprise = torch.zeros_like(real, dtype=logits.dtype)
+    surprise[real] = -token_log_probs(logits, targets[real])
+    return of_task, (surprise.sum(-1) / (lengths - 1)).mean(-1)
+
+
+# ---- fine tuning ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class FinetuneConfig:
+    """The settings of a fine-tuning, as plain values.
+
+    For 117 million parameters the paper took a learning rate of 6.25e-5, batches of 32, 3 epochs,
+    a warm-up of 0.2 % and a linear decay. A model of 64 channels wants some 1e-3.
+
+    Attributes:
+        steps: how many updates.
+        learning_rate: the greatest.
+        batch_size: examples in a batch.
+        auxiliary: lambda, the weight of L1 in nats per token beside L2 in nats per example.
+        frozen: k; the embeddings and the first k blocks stay as they are, but for the new tokens'
+            vectors. With all blocks, so does what is above them: the head is a linear probe. 0:
+            nothing is frozen, the embeddings neither.
+        head_first: steps before these in which only the head and the new tokens learn.
+        warm_up: the share of the steps in which the learning rate rises.
+        weight_decay: of the matrices; see `optimisation.parameter_groups`.
+        dropout: before the head; that of the backbone is its own.
+        every: steps between two validations.
+        seed: of the head and the new tokens, the order of the batches, and dropout.
+    Raises:
+        ValueError: a value is out of range.
+    """
+
+    steps: int = 300
+    learning_rate: float = 1e-3
+    batch_size: int = 32
+    auxiliary: float = 0.5
+    frozen: int = 0
+    head_first: int = 0
+    warm_up: float = 0.002
+    weight_decay: float = 0.01
+    dropout: float = 0.1
+    every: int = 25
+    seed: int = 0
+
+    def __post_init__(self):
+        least = {"steps": 1, "batch_size": 1, "every": 1, "frozen": 0, "head_first": 0, "seed": 0}
+        least |= {"learning_rate": 0, "auxiliary": 0, "weight_decay": 0}
+        for name, value in least.items():
+            if not value <= getattr(self, name) < math.inf:
+                raise ValueError(f"expected {name} {value} or more, got {getattr(self, name)!r}")
+        for name in ("warm_up", "dropout"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"expected {name} from 0 to below 1, got {getattr(self, name)!r}")
+
+    @property
+    def alpha(self) -> float:
+        """The share of L2 in the convex form of the loss: alpha L2 + (1 - alpha) L1."""
+        return 1 / (1 + self.auxiliary)
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """A fine-tuned model with all that is needed to use it.
+
+    Attributes:
+        model: in evaluation mode.
+        forms: how its texts become tensors.
+        history: of the training loss, L2 + lambda L1, and of the validation loss, L2 alone.
+    """
+
+    model: TaskModel
+    forms: InputForms
+    history: History
+
+
+def finetune(
+    backbone: Backbone,
+    tokenizer: Tokenizer,
+    task: Task,
+    config: FinetuneConfig | None = None,
+    *,
+    cut: bool = False,
+    progress: bool = True,
+) -> Tuned:
+    """Teach a copy of a language model a task; keep the parameters of the least validation loss.
+
+    The validation loss is L2 alone, whatever lambda is: the labels are what the model is for. If
+    the head learns first, the rest goes on from the best that it came to.
+
+    Args:
+        backbone: pre-trained, or new; it is not changed.
+        tokenizer: the one that it was trained with.
+        task: with examples to train on and to validate with.
+        config: the settings; None: the defaults.
+        cut: whether texts that are too long are cut; see `InputForms`.
+        progress: whether to show a bar.
+    Raises:
+        ValueError: the tokenizer is of another size than the backbone, there is nothing to validate
+            with, or a text is empty or too long. (Labels are for `Task` to check.)
+        TypeError: the backbone is of an unknown kind, or an example is not a tuple of texts.
+        FloatingPointError: the loss is no longer finite.
+    """
+    config = config or FinetuneConfig()
+    size = vocabulary_size(backbone)
+    if tokenizer.vocab_size != size:
+        raise ValueError(
+            f"expected the tokenizer that the model was trained with, of {size} tokens, got one "
+            f"of {tokenizer.vocab_size}"
+        )
+    if isinstance(backbone, BOTH_SIDES) and config.auxiliary:
+        raise ValueError(
+            f"expected auxiliary=0 for an {type(backbone).__name__}, got {config.auxiliary}: its "
+            "states have seen the next token, and there is nothing to predict"
+        )
+    forms = InputForms(task.family, task.labels, tokenizer, context_length_of(backbone), cut)
+    if not task.train or not task.validation:
+        raise ValueError(
+            "expected examples to train on and others to validate with, got "
+            f"{len(task.train)} and {len(task.validation)}"
+        )
+    training, validation = _batch(task.train, forms), _batch(task.validation, forms)
+    generator = torch.Generator().manual_seed(config.seed)
+    model = TaskModel(
+        with_new_tokens(backbone, generator=generator),
+        task.family,
+        len(task.labels),
+        dropout=config.dropout,
+        generator=generator,
+    )
+    held_out = list(_chunks(validation, torch.arange(len(validation[1])), _SCORED))
+    history, all_layers = History(), len(parts(backbone)) - 2
+    stages = [(config.head_first, all_layers)] if config.head_first else []
+    for steps, frozen in [*stages, (config.steps, config.frozen)]:
+        with _frozen(model, frozen), _seeded(config.seed, model.head.weight.device):
+            more = fit(
+                model,
+                _shuffled(training, config.batch_size, generator),
+                steps=steps,
+                learning_rate=config.learning_rate,
+                schedule=linear_decay(steps, warm_up=int(config.warm_up * steps)),
+                weight_decay=config.weight_decay,
+                optimiser=partial(_adamw, model),
+                validation=held_out,
+                every=config.every,
+                keep_best=True,
+                nats_of=partial(_joint_nats, auxiliary=config.auxiliary),
+                progress=progress,
+            )
+        _go_on(history, more)
+    return Tuned(model.eval(), forms, history)
+
+
+def _joint_nats(model: TaskModel, batch: TaskBatch, *, auxiliary: float) -> Tensor:
+    """The loss of a batch, summed over its examples: L2 + lambda L1 in training, else L2 alone."""
+    wanted = auxiliary > 0 and model.training
+    of_task, of_language = loss_parts(model, batch, language=wanted)
+    return (of_task + auxiliary * of_language).sum()
+
+
+def _adamw(model: TaskModel, _, *, lr: float, weight_decay: float) -> AdamW:
+    return AdamW(parameter_groups(model, weight_decay=weight_decay), lr=lr)
+
+
+@contextmanager
+def _frozen(model: TaskModel, layers: int) -> Iterator[None]:
+    """Inside the block, embeddings and lowest layers are not trained, but for the new tokens' rows.
+
+    These stay rows of the one table, as in the model that will be used, and the gradient of the
+    others is made zero. Adam then leaves those as they are, to the bit, and no decay touches them.
+    """
+    backbone, undo = model.backbone, []
+    names = set(lowest_layers(backbone, layers)) if layers else set()
+    for name, parameter in backbone.named_parameters():
+        if parameter is embedding_table(backbone) and name in names:
+            old = (
+                torch.arange(len(parameter), device=parameter.device) < len(parameter) - NEW_TOKENS
+            )
+            hook = parameter.register_hook(lambda g, old=old: g.masked_fill(old[:, None], 0.0))
+            undo.append(hook.remove)
+        elif name in names:
+            undo.append(partial(parameter.requires_grad_, parameter.requires_grad))
+            parameter.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for each in undo:
+            each()
+
+
+@contextmanager
+def _seeded(seed: int, device: torch.device) -> Iterator[None]:
+    """Inside the block, what dropout draws depends on the seed; outside, nothing has changed."""
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.manual_seed(seed)
+        yield
+
+
+def _shuffled(data: TaskBatch, batch_size: int, generator: torch.Generator) -> Iterator[TaskBatch]:
+    """Batches without end: epoch after epoch, each in an order of its own."""
+    while True:
+        order = torch.randperm(len(data[1]), generator=generator)
+        yield from _chunks(data, order, batch_size)
+
+
+def _chunks(data: TaskBatch, order: Tensor, size: int) -> Iterator[TaskBatch]:
+    (ids, lengths), labels = data
+    for rows in order.split(size):
+        yield (ids[rows], lengths[rows]), labels[rows]
+
+
+def _go_on(history: History, more: History) -> None:
+    """Add what happened next to a history."""
+    done = len(history.losses)
+    history.losses += more.losses
+    history.norms += more.norms
+    history.validation |= {done + step: loss for step, loss in more.validation.items()}
+
+
+def _batch(examples: Sequence[Example], forms: InputForms) -> TaskBatch:
+    """All examples as one batch."""
+    count = len(forms.labels)
+    for number, example in enumerate(examples):
+        if type(example.label) is not int or not 0 <= example.label < count:
+            raise ValueError(
+                f"expected labels from 0 to {count - 1}, the places in {forms.labels}, got "
+                f"{example.label!r} in example {number}"
+            )
+    inputs = forms.tensors([example.texts for example in examples])
+    return inputs, torch.tensor([example.label for example in examples])
+
+
+# ---- use -----------------------------------------------------------------------------------------
+
+
+_SCORED = 64  # examples scored at a time
+
+
+@torch.no_grad()
+def predict(tuned: Tuned, examples: Sequence[Texts]) -> Tensor:
+    """The probability of each label, (N, K), from the texts of N examples; on the CPU.
+
+    Raises:
+        ValueError, TypeError: as `InputForms.tensors`.
+    """
+    model = tuned.model.eval()
+    ids, lengths = (part.to(model.head.weight.device) for part in tuned.forms.tensors(examples))
+    logits = [
+        model(some[..., : int(long.max())], long)
+        for some, long in zip(ids.split(_SCORED), lengths.split(_SCORED), strict=True)
+    ]
+    return torch.cat(logits).softmax(-1).cpu()
+
+
+def accuracy(tuned: Tuned, examples: Sequence[Example]) -> float:
+    """The share of examples whose likeliest label is the right one.
+
+    Raises:
+        ValueError, TypeError: as `finetune`.
+    """
+    _, labels = _batch(examples, tuned.forms)
+    guesses = predict(tuned, [example.texts for example in examples]).argmax(-1)
+    return float((guesses == labels).double().mean())
+
+
+# ---- files ---------------------------------------------------------------------------------------
+
+
+def save(tuned: Tuned, folder: Path | str) -> Path:
+    """Keep a fine-tuned model in three files, none of which can run code; return the folder.
+
+    Each of `task.json`, `tokenizer.json` and `model.safetensors` takes its place whole or not at
+    all.
+    """
+    folder, forms = Path(folder), tuned.forms
+    folder.mkdir(parents=True, exist_ok=True)
+    forms.tokenizer.save(folder / "tokenizer.json")
+    content = {
+        "format": _FORMAT,
+        "family": forms.family,
+        "labels": forms.labels,
+        "cut": forms.cut,
+        "backbone": settings_of(tuned.model.backbone),
+    }
+    write_text(folder / "task.json", json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+    with replacing(folder / "model.safetensors") as path:
+        # Clones: tied parameters have two names and one memory, which the format refuses.
+        save_file({n: v.clone().contiguous() for n, v in tuned.model.state_dict().items()}, path)
+    return folder
+
+
+def load(folder: Path | str, *, device: torch.device | str = "cpu") -> Tuned:
+    """The model that `save` kept, without its history.
+
+    Raises:
+        FileNotFoundError: a file is missing.
+        ValueError: one is damaged, or of another format or model.
+    """
+    folder = Path(folder)
+    content = _read_task(folder / "task.json")
+    tokenizer = bpe.load(folder / "tokenizer.json")
+    try:
+        backbone, labels = built_from(content["backbone"]), tuple(content["labels"])
+        limit = context_length_of(backbone)
+        forms = InputForms(content["family"], labels, tokenizer, limit, content["cut"])
+        generator = torch.Generator().manual_seed(0)
+        model = TaskModel(backbone, forms.family, len(labels), generator=generator)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"expected a task in {folder / 'task.json'}, got {error!r}") from error
+    size = vocabulary_size(backbone) - NEW_TOKENS
+    if tokenizer.vocab_size != size:
+        raise ValueError(
+            f"expected a tokenizer of {size} tokens in {folder}, got {tokenizer.vocab_size}"
+        )
+    path = folder / "model.safetensors"
+    try:
+        checkpoints.restore(model, load_file(path), source=path)
+    except SafetensorError as error:
+        raise ValueError(f"expected a whole safetensors file at {path}, got: {error}") from error
+    return Tuned(model.to(device).eval(), forms, History())
+
+
+_FORMAT = "next-token task 1"
+
+
+def _read_task(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"expected a fine-tuned model in {path.parent}, found no {path.name}"
+        )
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"expected JSON in {path}, got something else: {error}") from error
+    if not isinstance(content, dict) or content.get("format") != _FORMAT:
+        raise ValueError(f"expected the format {_FORMAT!r} in {path}")
+    return content

@@ -1,0 +1,292 @@
+"""What is a GPT, as one page of code and one of numbers?
+
+    h = E[x] + P                        embeddings of tokens and of positions        (B, T, C)
+    h = block_L(... block_1(h))         causal blocks of attention and feed-forward
+    logits = norm(h) E'                 pre-norm: one last norm; tied: E once more   (B, T, V)
+
+GPT-1 and GPT-2 are two settings of one configuration:
+
+    ours                 GPT-1             GPT-2                 released name
+    norm                 post              pre, and a last one   ln_1, ln_2, ln_f
+    scaled_residuals     no                yes                   -
+    embedding            40,478 tokens     50,257                wte
+    positions            512               1,024                 wpe
+    attention.qkv, .output                                       attn.c_attn, attn.c_proj
+    feed_forward.expand, .contract                               mlp.c_fc, mlp.c_proj
+
+Axes: B texts, T positions, C channels, V vocabulary.
+Source: Radford et al. 2018, section 4.1; Radford et al. 2019, section 2.3; Brown et al. 2020.
+Derived in the chapter `gpt/gpt2`.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from ..attention.block import Block
+from ..attention.encoder_decoder import Decoder, Encoder
+from ..attention.heads import linear
+from ..attention.positions import LearnedPositions
+from ..tools.checks import check_batch
+from .cache import KeyValueCache
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "gelu": functional.gelu,
+    "gelu_tanh": partial(functional.gelu, approximate="tanh"),  # as in the released GPT-1 and -2
+    "relu": functional.relu,
+}
+_SIZES = {  # of GPT-2: (layers, heads, channels)
+    "small": (12, 12, 768),
+    "medium": (24, 16, 1024),
+    "large": (36, 20, 1280),
+    "xl": (48, 25, 1600),
+}
+_RELEASED = {"activation": "gelu_tanh", "initial_std": 0.02, "dropout": 0.1}  # GPT-1 and -2
+
+
+@dataclass(frozen=True)
+class GPTConfig:
+    """Everything that a GPT is, but for its weights.
+
+    Attributes:
+        vocabulary_size: V.
+        context_length: the longest text, in tokens.
+        layers, heads, channels: L, H, C.
+        hidden: width of the feed-forward networks; None: 4 C.
+        norm: "pre" or "post".
+        activation: "gelu", "gelu_tanh" (its approximation, twice as slow on a CPU) or "relu".
+        bias: whether linear maps and norms have one.
+        eps: of the norms.
+        dropout: of embeddings, attention weights and what each part adds.
+        tied: whether the embedding is the unembedding, too.
+        initial_std: of all matrices and tables at the start; None: 0.8 / sqrt(C). GPT's 0.02 is
+            for C = 768 and above; narrow models begin to learn later with it. (OpenAI's code for
+            GPT-2 draws the positions with 0.01; here they are drawn like the rest.)
+        scaled_residuals: whether the 2 L maps that write into the residual stream start smaller,
+            by 1 / sqrt(2 L), so that its variance does not grow with the depth. The paper says
+            1 / sqrt(N) with N "the number of residual layers"; that N is 2 L is the usual reading,
+            and OpenAI's published code has no such factor.
+    Raises:
+        ValueError: a size is below 1, the heads do not divide the channels, or a name is unknown.
+    """
+
+    vocabulary_size: int
+    context_length: int
+    layers: int
+    heads: int
+    channels: int
+    hidden: int | None = None
+    norm: str = "pre"
+    activation: str = "gelu"
+    bias: bool = True
+    eps: float = 1e-5
+    dropout: float = 0.0
+    tied: bool = True
+    initial_std: float | None = None
+    scaled_residuals: bool = True
+
+    def __post_init__(self):
+        for name in ("vocabulary_size", "context_length", "layers", "heads", "channels", "hidden"):
+            size = getattr(self, name)
+            if size is None and name == "hidden":
+                continue
+            if type(size) is not int or size < 1:  # True is no size
+                raise ValueError(f"expected {name} to be a whole number above 0, got {size!r}")
+        if self.channels % self.heads:
+            raise ValueError(
+                f"expected heads that divide the channels, got channels={self.channels} and "
+                f"heads={self.heads}"
+            )
+        if self.norm not in ("pre", "post"):
+            raise ValueError(f'expected norm "pre" or "post", got {self.norm!r}')
+        if self.activation not in ACTIVATIONS:
+            raise ValueError(
+                f"expected an activation among {sorted(ACTIVATIONS)}, got {self.activation!r}"
+            )
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"expected a dropout from 0 to below 1, got {self.dropout}")
+        if not self.eps > 0:
+            raise ValueError(f"expected eps above 0, got {self.eps}")
+        if self.initial_std is not None and not self.initial_std > 0:
+            raise ValueError(f"expected an initial_std above 0, got {self.initial_std}")
+
+    @classmethod
+    def gpt1(cls) -> "GPTConfig":
+        """GPT of 2018: 116,534,784 parameters."""
+        return cls(40_478, 512, 12, 12, 768, norm="post", scaled_residuals=False, **_RELEASED)
+
+    @classmethod
+    def gpt2(cls, size: str = "small") -> "GPTConfig":
+        """GPT-2 of 2019: "small", "medium", "large" or "xl", 124 to 1,558 million parameters.
+
+        Raises:
+            ValueError: another size.
+        """
+        if size not in _SIZES:
+            raise ValueError(f"expected a size among {list(_SIZES)}, got {size!r}")
+        return cls(50_257, 1_024, *_SIZES[size], **_RELEASED)
+
+    @classmethod
+    def gpt3(cls) -> "GPTConfig":
+        """GPT-3 of 2020: 175 billion. (Its banded attention layers have the same parameters.)"""
+        return cls(50_257, 2_048, 96, 96, 12_288, activation="gelu_tanh", initial_std=0.02)
+
+    @property
+    def width(self) -> int:
+        """The width of the feed-forward networks."""
+        return 4 * self.channels if self.hidden is None else self.hidden
+
+    @property
+    def parameters(self) -> int:
+        """How many parameters the model has, each counted once.
+
+        >>> GPTConfig.gpt2("small").parameters
+        124439808
+        """
+        c, bias = self.channels, int(self.bias)
+        norm = c + bias * c
+        attention = 4 * (c * c + bias * c)
+        feed_forward = 2 * c * self.width + bias * (self.width + c)
+        embeddings = (self.vocabulary_size + self.context_length) * c
+        unembedding = 0 if self.tied else self.vocabulary_size * c
+        last = norm if self.norm == "pre" else 0
+        return self.layers * (attention + feed_forward + 2 * norm) + embeddings + unembedding + last
+
+    def flops_per_token(self, length: int | None = None) -> int:
+        """Multiplications and additions for one token of the forward pass, in matrix products.
+
+        Two for each weight of a matrix, and 4 T C a layer for the scores and the mixing in a text
+        of length T (a causal kernel may skip half of these; they are counted whole). The backward
+        pass takes twice as many: together about 6 N for N parameters.
+
+        Args:
+            length: T; None: the whole context.
+        """
+        length = self.context_length if length is None else length
+        matrices = 4 * self.channels**2 + 2 * self.channels * self.width
+        layer = 2 * matrices + 4 * length * self.channels
+        return self.layers * layer + 2 * self.vocabulary_size * self.channels
+
+
+def blocks_of(
+    kind: type[Encoder | Decoder], config: GPTConfig, *, generator: torch.Generator
+) -> Encoder | Decoder:
+    """The blocks that a configuration describes, (B, T, C) to (B, T, C).
+
+    Args:
+        kind: `Encoder` or `Decoder`: whether all are seen or only those before.
+        config: what they are.
+        generator: draws the initial weights; on the CPU.
+    """
+    return kind(
+        config.layers,
+        config.channels,
+        config.heads,
+        hidden=config.hidden,
+        norm=config.norm,
+        activation=ACTIVATIONS[config.activation],
+        bias=config.bias,
+        eps=config.eps,
+        dropout=config.dropout,
+        generator=generator,
+    )
+
+
+@torch.no_grad()
+def initialise(model: nn.Module, config: GPTConfig, *, generator: torch.Generator) -> None:
+    """All matrices N(0, std), those that write into the stream smaller; biases and gains stay.
+
+    Args:
+        model: of blocks, a GPT or one of `src.gpt.both_sides`; it is changed.
+        config: its `initial_std`, `scaled_residuals`, channels and layers.
+        generator: draws; on the CPU.
+    """
+    std = config.initial_std or 0.8 / math.sqrt(config.channels)
+    for parameter in model.parameters():
+        if parameter.ndim == 2:
+            parameter.normal_(std=std, generator=generator)
+    blocks = [part for part in model.modules() if isinstance(part, Block)]
+    for block in blocks if config.scaled_residuals else ():
+        attentions = [block.attention, *([block.cross_attention] if block.cross else [])]
+        for writer in (*(each.output for each in attentions), block.feed_forward.contract):
+            writer.weight.div_(math.sqrt(2 * config.layers))
+
+
+class GPT(nn.Module):
+    """A causal language model: ids in, logits of the next token out.
+
+    >>> config = GPTConfig(5, context_length=7, layers=1, heads=2, channels=4)
+    >>> GPT(config, generator=torch.Generator())(torch.tensor([[3, 1]])).shape
+    torch.Size([1, 2, 5])
+
+    Args:
+        config: what it is.
+        generator: draws the initial weights; on the CPU.
+    """
+
+    def __init__(self, config: GPTConfig, *, generator: torch.Generator):
+        super().__init__()
+        self.config = config
+        self.embedding = nn.Parameter(torch.empty(config.vocabulary_size, config.channels))
+        self.positions = LearnedPositions(
+            config.context_length, config.channels, generator=generator
+        )
+        self.decoder = blocks_of(Decoder, config, generator=generator)
+        self.unembedding = None
+        if not config.tied:
+            self.unembedding = linear(
+                config.channels, config.vocabulary_size, bias=False, generator=generator
+            )
+        self.dropout = nn.Dropout(config.dropout) if config.dropout else nn.Identity()
+        initialise(self, config, generator=generator)
+
+    def forward(self, ids: Tensor, *, cache: Sequence[KeyValueCache] | None = None) -> Tensor:
+        """The logits of the token after each token, (B, T, V), from ids, (B, T).
+
+        Args:
+            ids: (B, T).
+            cache: from `new_cache`, holding the tokens before these; it takes these up.
+        Raises:
+            ValueError: ids outside the vocabulary, or more tokens than the context holds.
+        """
+        return self.unembed(self.states(ids, cache=cache))
+
+    def states(self, ids: Tensor, *, cache: Sequence[KeyValueCache] | None = None) -> Tensor:
+        """What the logits are made from, (B, T, C): the stream at its end, after the last norm."""
+        return self.decoder(self._embed(ids, cache[0].length if cache else 0), cache=cache)
+
+    def hidden_states(self, ids: Tensor) -> list[Tensor]:
+        """The residual stream before the first block and after each, L + 1 of (B, T, C).
+
+        The last norm is not applied to any of them.
+        """
+        states = [self._embed(ids, 0)]
+        for block in self.decoder.blocks:
+            states.append(block(states[-1], causal=True))
+        return states
+
+    def unembed(self, states: Tensor) -> Tensor:
+        """Logits, (..., V), from states, (..., C)."""
+        if self.unembedding is None:
+            return functional.linear(states, self.embedding)
+        return self.unembedding(states)
+
+    def new_cache(self) -> list[KeyValueCache]:
+        """An empty cache, one for each block, with room for the whole context."""
+        return [KeyValueCache(self.config.context_length) for _ in self.decoder.blocks]
+
+    def _embed(self, ids: Tensor, start: int) -> Tensor:
+        check_batch(ids, self.config.vocabulary_size)
+        if start + ids.shape[1] > self.config.context_length:
+            before = f" after {start} in the cache" if start else ""
+            raise ValueError(
+                f"expected at most {self.config.context_length} tokens, the model's context, got "
+                f"{ids.shape[1]}{before}; cut the text, or score it in windows"
+            )
+        embedded = functional.embedding(ids, self.embedding)
+        return self.dropout(embedded + self.positions(ids.shape[1], start))

@@ -1,0 +1,398 @@
+"""What can a model be asked to predict, other than the next token? Ways to hide a part of a text.
+
+    left to right    p(x_t | x_<t)                          every token, with the causal mask
+    masked           p(x_t | the text with some hidden)     the chosen tokens only
+    spans            p(spans | the text without them)       a source and a target, with sentinels
+    prefix           p(x_t | prefix, x_<t), t > prefix      the prefix is seen from both sides
+
+Each is two questions. WHERE: `choose_tokens` (BERT), `choose_geometric_spans` (SpanBERT) and
+`choose_spans` (T5) return a boolean mask, True where a token is hidden. HOW: `hide` replaces the
+chosen tokens in their places, `corrupt` takes them out and puts one sentinel for each span.
+
+All are functions of ids and of a generator, which is drawn from in the order of the public
+implementation (transformers' DataCollatorForLanguageModeling), so that both choose the same tokens.
+What they return as a batch is a batch of `src.likelihood.fitting`: (inputs, targets) or with a
+mask.
+
+Axes: B texts, T positions, S and U positions of source and target, V vocabulary.
+Sources: Devlin et al. 2019, section 3.1; Joshi et al. 2020, section 3.1; Raffel et al. 2020,
+sections 3.1.4 and 3.2.1. Derived in the chapter `gpt/both_sides`.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..likelihood.fitting import Batch
+from .training import Numbered
+
+SHARES = (0.8, 0.1, 0.1)  # of the chosen tokens: hidden by the mask token, by any token, left
+
+Seen = tuple[Tensor, Tensor]
+
+
+# ---- where ---------------------------------------------------------------------------------------
+
+
+def choose_tokens(
+    ids: Tensor, *, rate: float = 0.15, special: Collection[int] = (), generator: torch.Generator
+) -> Tensor:
+    """Each token with probability `rate`, by itself, True where it is chosen; of the ids' shape.
+
+    So the number of chosen tokens is random, of mean rate · N and variance rate (1 - rate) N.
+
+    Args:
+        ids: any shape.
+        rate: the share that is chosen, in expectation.
+        special: ids that are never chosen, such as the end token.
+        generator: draws; on the CPU.
+    Raises:
+        ValueError: the rate is not between 0 and 1.
+    """
+    _check_rate(rate)
+    probs = torch.full(ids.shape, rate)
+    for each in special:
+        probs.masked_fill_((ids == each).cpu(), 0.0)
+    return torch.bernoulli(probs, generator=generator).bool().to(ids.device)
+
+
+def span_counts(length: int, *, rate: float = 0.15, mean_length: float = 3.0) -> tuple[int, int]:
+    """(hidden tokens, spans) in a text of `length` tokens: T5 leaves neither of them to chance.
+
+    A source then has length - hidden + spans tokens, and a target hidden + spans + 1.
+
+    >>> span_counts(512)
+    (77, 26)
+
+    Raises:
+        ValueError: the rate is not between 0 and 1; a mean span is shorter than one token or longer
+            than the text; or there are more spans than tokens to stand between them.
+    """
+    _check_rate(rate)
+    if not 1 <= mean_length <= length:
+        raise ValueError(
+            f"expected spans of 1 to {length} tokens, the length of the text, got "
+            f"mean_length={mean_length}"
+        )
+    if length < 2:
+        raise ValueError(
+            f"expected a text of 2 tokens or more, one to hide and one to see, got {length}"
+        )
+    hidden = min(max(round(length * rate), 1), length - 1)
+    spans = max(round(hidden / mean_length), 1)
+    if spans > length - hidden:
+        raise ValueError(
+            f"expected a token before each of the {spans} spans, got {length - hidden} that are "
+            f"not hidden: lower the rate ({rate}) or raise mean_length ({mean_length})"
+        )
+    return hidden, spans
+
+
+def choose_spans(
+    length: int, *, rate: float = 0.15, mean_length: float = 3.0, generator: torch.Generator
+) -> Tensor:
+    """Spans of a text, (T,), True where hidden; all ways to place them are equally likely.
+
+    Seen and hidden stretches take turns; the first is seen, the last hidden. How many tokens and
+    spans there are: `span_counts`.
+
+    Args:
+        length: T.
+        rate: the share of hidden tokens.
+        mean_length: of the spans.
+        generator: draws; on the CPU.
+    Raises:
+        ValueError: as `span_counts`.
+    Source: Raffel et al. 2020, section 3.3.4, and the released code.
+    """
+    hidden, spans = span_counts(length, rate=rate, mean_length=mean_length)
+    lengths = torch.stack(
+        [_parts(length - hidden, spans, generator), _parts(hidden, spans, generator)], dim=1
+    )  # (spans, 2): seen, hidden
+    return torch.tensor([False, True]).repeat(spans).repeat_interleave(lengths.flatten())
+
+
+def _parts(total: int, count: int, generator: torch.Generator) -> Tensor:
+    """`count` lengths of 1 or more with the sum `total`, all such rows equally likely, (count,)."""
+    cuts = torch.randperm(total - 1, generator=generator)[: count - 1].sort().values + 1
+    return torch.diff(cuts, prepend=torch.tensor([0]), append=torch.tensor([total]))
+
+
+def choose_geometric_spans(
+    length: int,
+    *,
+    rate: float = 0.15,
+    p: float = 0.2,
+    longest: int = 10,
+    generator: torch.Generator,
+) -> Tensor:
+    """Spans of geometric length until round(rate T) tokens are hidden, (T,), True where hidden.
+
+    P(length = k) = p (1 - p)^(k-1) / (1 - (1 - p)^longest) for k from 1 to `longest`, a mean of 3.8
+    for the defaults. Spans may touch; the last is cut short where it would hide too much.
+
+    Args:
+        length: T.
+        rate: the share of hidden tokens.
+        p, longest: of the lengths.
+        generator: draws; on the CPU.
+    Raises:
+        ValueError: the rate or p is not between 0 and 1, or spans are longer than the text.
+    Source: Joshi et al. 2020, section 3.1.
+    """
+    _check_rate(rate)
+    _check_rate(p, "p")
+    if not 1 <= longest <= length:
+        raise ValueError(
+            f"expected spans of 1 to {length} tokens, the length of the text, got longest={longest}"
+        )
+    weights = (1 - p) ** torch.arange(longest)
+    chosen, wanted = torch.zeros(length, dtype=torch.bool), max(round(rate * length), 1)
+    while (left := wanted - int(chosen.sum())) > 0:
+        span = min(int(torch.multinomial(weights, 1, generator=generator)) + 1, left)
+        start = int(torch.randint(length - span + 1, (), generator=generator))
+        if not chosen[start : start + span].any():
+            chosen[start : start + span] = True
+    return chosen
+
+
+# ---- how -----------------------------------------------------------------------------------------
+
+
+def hide(
+    ids: Tensor,
+    chosen: Tensor,
+    *,
+    mask: int,
+    vocabulary_size: int,
+    shares: tuple[float, float, float] = SHARES,
+    generator: torch.Generator,
+) -> Tensor:
+    """The text as the model sees it: each chosen token masked, replaced at random, or left.
+
+    Args:
+        ids: any shape.
+        chosen: bool, of the same shape.
+        mask: the mask token's id.
+        vocabulary_size: V; a random token is any of 0 … V - 1, the right one among them.
+        shares: of the three fates; (1, 0, 0) masks all chosen tokens.
+        generator: draws; on the CPU.
+    Raises:
+        ValueError: shapes differ, shares are none, or the mask is outside the vocabulary.
+    """
+    if chosen.shape != ids.shape or chosen.dtype != torch.bool:
+        raise ValueError(
+            f"expected a boolean mask of the ids' shape {tuple(ids.shape)}, got "
+            f"{tuple(chosen.shape)} of type {chosen.dtype}"
+        )
+    if min(shares) < 0 or abs(sum(shares) - 1) > 1e-6:
+        raise ValueError(f"expected three shares of 0 or more with the sum 1, got {shares}")
+    if not 0 <= mask < vocabulary_size:
+        raise ValueError(f"expected a mask token from 0 to {vocabulary_size - 1}, got {mask}")
+    masked, random, _ = shares
+
+    def with_probability(share: float) -> Tensor:
+        drawn = torch.bernoulli(torch.full(ids.shape, float(share)), generator=generator)
+        return drawn.bool().to(ids.device)
+
+    is_masked = chosen & with_probability(masked)
+    seen = ids.masked_fill(is_masked, mask)
+    if masked < 1 and random > 0:
+        is_random = chosen & ~is_masked & with_probability(min(random / (1 - masked), 1.0))
+        words = torch.randint(vocabulary_size, ids.shape, generator=generator).to(ids.device)
+        seen = torch.where(is_random, words, seen)
+    return seen
+
+
+def corrupt(ids: Tensor, chosen: Tensor, *, sentinels: Sequence[int]) -> Seen:
+    """Source and target of one text: each hidden span gives way to a sentinel of its own.
+
+    >>> ids, chosen = torch.tensor([5, 6, 7, 8, 9]), torch.tensor([0, 1, 1, 0, 1]).bool()
+    >>> corrupt(ids, chosen, sentinels=[20, 19, 18])
+    (tensor([ 5, 20,  8, 19]), tensor([20,  6,  7, 19,  9, 18]))
+
+    Args:
+        ids: (T,).
+        chosen: (T,); True where a token is hidden.
+        sentinels: their ids in order, one a span and one more, which closes the target. T5's run
+            down from the greatest id: range(V - 1, V - 101, -1).
+    Returns:
+        (S,) and (U,).
+    Raises:
+        ValueError: shapes do not fit, nothing is hidden, or there are too few sentinels, one of
+            them twice, or one that the text holds.
+    """
+    if ids.ndim != 1 or chosen.shape != ids.shape or not chosen.any():
+        raise ValueError(
+            f"expected one text, (T,), and a mask that hides some of it, got {tuple(ids.shape)} "
+            f"and a mask of {tuple(chosen.shape)} with {int(chosen.sum())} hidden"
+        )
+    begins = chosen & ~chosen.roll(1)
+    begins[0] = chosen[0]
+    spans = int(begins.sum())
+    _check_sentinels(ids, sentinels, spans)
+    signs = torch.tensor(sentinels[: spans + 1], device=ids.device)
+    number = begins.cumsum(0) - 1  # of the latest span
+    source = torch.where(begins, signs[number.clamp(min=0)], ids)[begins | ~chosen]
+    parts = [torch.cat([signs[i : i + 1], ids[chosen & (number == i)]]) for i in range(spans)]
+    return source, torch.cat([*parts, signs[spans:]])
+
+
+def restore(source: Tensor, target: Tensor, *, sentinels: Sequence[int]) -> Tensor:
+    """The text, (T,), from what `corrupt` made of it: each sentinel gives way to its span.
+
+    A sentinel of which the target tells nothing stays.
+    """
+    spans, sign = {}, None
+    for token in target.tolist():
+        if token in sentinels:
+            sign, spans[token] = token, []
+        elif sign is not None:
+            spans[sign].append(token)
+    return torch.tensor([t for token in source.tolist() for t in spans.get(token, [token])])
+
+
+def prefix_mask(prefixes: Tensor, length: int) -> Tensor:
+    """Everybody sees the prefix, and of the rest what came before, (B, T, T); True: may attend.
+
+    >>> prefix_mask(torch.tensor([2]), 4).int()[0].tolist()
+    [[1, 1, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0], [1, 1, 1, 1]]
+
+    Args:
+        prefixes: (B,); how many tokens of each text are its prefix. 0 or 1: the causal mask;
+            T: all see all.
+        length: T.
+    Raises:
+        ValueError: a prefix is longer than the text, or below 0.
+    Source: Raffel et al. 2020, section 3.2.1; Dong et al. 2019.
+    """
+    if len(prefixes) and not 0 <= int(prefixes.min()) <= int(prefixes.max()) <= length:
+        raise ValueError(
+            f"expected prefixes of 0 to {length} tokens, the length of the text, got "
+            f"{int(prefixes.min())} to {int(prefixes.max())}"
+        )
+    places = torch.arange(length, device=prefixes.device)
+    return (places <= places[:, None]) | (places < prefixes[:, None, None])
+
+
+# ---- batches -------------------------------------------------------------------------------------
+
+
+def masked_batch(
+    ids: Tensor,
+    *,
+    mask: int,
+    vocabulary_size: int,
+    rate: float = 0.15,
+    shares: tuple[float, float, float] = SHARES,
+    special: Collection[int] = (),
+    generator: torch.Generator,
+) -> Batch:
+    """A batch of the masked objective: (what is seen, the text, where the loss counts), all (B, T).
+
+    Raises:
+        ValueError: as `choose_tokens` and `hide`.
+    """
+    chosen = choose_tokens(ids, rate=rate, special=special, generator=generator)
+    seen = hide(
+        ids, chosen, mask=mask, vocabulary_size=vocabulary_size, shares=shares, generator=generator
+    )
+    return seen, ids, chosen
+
+
+def span_batch(
+    ids: Tensor,
+    *,
+    sentinels: Sequence[int],
+    start: int,
+    rate: float = 0.15,
+    mean_length: float = 3.0,
+    generator: torch.Generator,
+) -> Batch:
+    """A batch of span corruption: ((source (B, S), decoder's input (B, U)), target (B, U)).
+
+    The decoder's input is the target, shifted right behind `start`. All rows have equally many
+    hidden tokens and spans, so nothing is padded.
+
+    Raises:
+        ValueError: as `span_counts` and `corrupt`.
+    """
+    options = {"rate": rate, "mean_length": mean_length, "generator": generator}
+    pairs = [corrupt(row, choose_spans(len(row), **options), sentinels=sentinels) for row in ids]
+    source, target = (torch.stack(part) for part in zip(*pairs, strict=True))
+    begin = torch.full_like(target[:, :1], start)
+    return (source, torch.cat([begin, target[:, :-1]], dim=1)), target
+
+
+def prefix_batch(ids: Tensor, *, generator: torch.Generator) -> Batch:
+    """A batch of prefix language modelling: ((inputs, attention mask), targets, loss mask).
+
+    The prefix of each text has 1 … T tokens of T inputs, all lengths equally likely; the loss
+    counts what comes after it.
+
+    Args:
+        ids: (B, T + 1).
+        generator: draws; on the CPU.
+    """
+    length = ids.shape[1] - 1
+    prefixes = torch.randint(1, length + 1, (len(ids),), generator=generator).to(ids.device)
+    counted = torch.arange(length, device=ids.device) >= prefixes[:, None] - 1
+    return (ids[:, :-1], prefix_mask(prefixes, length)), ids[:, 1:], counted
+
+
+class Hidden:
+    """Batches by number, each with something hidden anew: what `src.likelihood.fitting` asks for.
+
+    What is hidden in batch n depends on the seed and on n alone, never on the batches before it.
+
+    Args:
+        batches: (inputs, targets) by number; the inputs, (B, T), are the text.
+        way: called as way(ids, generator=…); makes the batch, such as `masked_batch` with its
+            options (functools.partial).
+        seed: which sequence of draws.
+    Raises:
+        ValueError: the seed is negative.
+    """
+
+    def __init__(self, batches: Numbered, way: Callable[..., Batch], *, seed: int = 0):
+        if seed < 0:
+            raise ValueError(f"expected a seed of 0 or more, got {seed}")
+        self.batches, self.way, self.seed = batches, way, seed
+
+    def __getitem__(self, number: int) -> Batch:
+        ids = self.batches[number][0]
+        (state,) = np.random.SeedSequence([self.seed, number]).generate_state(1)
+        generator = torch.Generator().manual_seed(int(state))  # which has room for 32 bits
+        return self.way(ids, generator=generator)
+
+    @property
+    def settings(self) -> dict[str, int]:
+        """What tells these batches from others."""
+        return getattr(self.batches, "settings", {}) | {"hiding": self.seed}
+
+
+# ---- checks --------------------------------------------------------------------------------------
+
+
+def _check_rate(rate: float, name: str = "rate") -> None:
+    if not 0 < rate < 1:
+        hint = ": 0.15 hides 15 %" if name == "rate" else ""
+        raise ValueError(f"expected a {name} above 0 and below 1, got {rate}{hint}")
+
+
+def _check_sentinels(ids: Tensor, sentinels: Sequence[int], spans: int) -> None:
+    if len(sentinels) <= spans:
+        raise ValueError(
+            f"expected {spans + 1} sentinels, one for each of {spans} spans and one to close the "
+            f"target, got {len(sentinels)}"
+        )
+    used = {*sentinels[: spans + 1]}
+    if len(used) <= spans:
+        raise ValueError(
+            f"expected sentinels that differ, got {list(sentinels[: spans + 1])}: two spans of one "
+            "name cannot be told apart"
+        )
+    if held := used & {*ids.tolist()}:
+        raise ValueError(f"expected sentinels that no text holds, got {sorted(held)} in the text")

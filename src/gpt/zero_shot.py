@@ -1,0 +1,447 @@
+"""What can a language model do that nobody taught it? Questions to a model of the micro-world.
+
+A question is a text. The model answers it by going on, or by finding one of some choices likelier
+than the others. Nothing is tuned, and no example of the task is shown.
+
+    family         prompt                                       answer      known to the language
+    reading        a story … where is the kite ?                hall        yes
+    facts          some facts … what is the dish of arvia ?     curry       the asked pairs only
+    sentiment      a review … is this praise ?                  yes         yes
+    translation    say ann sees the apple in zorb :             anu …       the paired words only
+    last word      a story … the kite is with                   ann         yes
+    endings        a story …                                    a sentence  yes
+
+The right answer follows from what the world is, so it is known even where the language never
+asks: facts that are stated but not asked for (`microworld_tables.unasked`), a verb and an object
+that were never translated together (`unpaired`), questions in words that no document has
+(`WORDINGS`).
+
+Source: Radford et al. 2019, section 3; Paperno et al. 2016 (last word). Chapter: `gpt/zero_shot`.
+"""
+
+import math
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+
+import torch
+from torch import Tensor
+
+from ..likelihood.evaluation import Model
+from ..texts import microworld_words, tasks
+from ..texts.microworld import MicroWorld
+from ..texts.microworld_tables import unasked, unpaired
+from ..texts.microworld_words import (
+    ACTS,
+    ATTRIBUTES,
+    CAPITALS,
+    COUNTRIES,
+    OBJECTS,
+    PEOPLE,
+    PLACES,
+    VALUES,
+    ZORB,
+)
+from .choices import ChoiceScore, choice_scores, chosen, greedy_answers
+from .runs import Run
+
+# The first of each is the language's own; no document has one of the others.
+WORDINGS = {
+    "where": ("where is the {} ?", "where was the {} ?", "the {} is where ?"),
+    "who": ("who has the {} ?", "who found the {} ?", "the {} is with who ?"),
+    "facts": ("what is the {} of {} ?", "what was the {} of {} ?", "the {} of {} is what ?"),
+    "sentiment": ("is this praise ?", "was this praise ?", "this is praise ?"),
+    "translation": ("say {} in zorb :", "say {} with zorb :", "in zorb say {} :"),
+}
+_LONGEST = 54  # of what stands before a question, so that both fit a context of 64
+
+
+@dataclass(frozen=True)
+class Item:
+    """A question, the answers that are offered, and which of them is right.
+
+    Attributes:
+        prompt: what the model reads.
+        choices: possible answers, two or more.
+        label: the place of the right one.
+    """
+
+    prompt: str
+    choices: tuple[str, ...]
+    label: int
+
+    @property
+    def answer(self) -> str:
+        """The right answer."""
+        return self.choices[self.label]
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Whoever can be asked: a model, and how texts become its tokens and back.
+
+    Attributes:
+        model: from (B, T) ids to (B, T, V) logits.
+        encode, decode: from a text to ids, and back.
+        end: the id that stands before each prompt.
+        context_length: the most inputs that the model takes.
+    """
+
+    model: Model
+    encode: Callable[[str], Sequence[int]]
+    decode: Callable[[Sequence[int]], str]
+    end: int
+    context_length: int
+
+    @classmethod
+    def of_run(cls, run: Run) -> "Reader":
+        """The model of a run."""
+        words, length = run.tokenizer, run.model.config.context_length
+        return cls(run.model, words.encode, words.decode, run.end, length)
+
+    @classmethod
+    def of_world(cls, world: MicroWorld) -> "Reader":
+        """The language itself, which knows every probability of what it can say."""
+        end = int(world.encode(microworld_words.END))
+        return cls(
+            world, lambda text: world.encode(text).tolist(), world.decode, end, world.longest
+        )
+
+    def prompt(self, text: str) -> Tensor:
+        """The ids of a prompt, an end token in front: a document begins."""
+        return self._tensor([self.end, *self.encode(text)])
+
+    def scores(self, items: Sequence[Item], unconditional: str | None = None) -> list:
+        """For each item a `ChoiceScore` for each of its choices."""
+        known = {choice for item in items for choice in item.choices}
+        known = {choice: self._tensor(self.encode(choice)) for choice in known}
+        return choice_scores(
+            self.model,
+            [(self.prompt(item.prompt), [known[c] for c in item.choices]) for item in items],
+            context_length=self.context_length,
+            unconditional=None if unconditional is None else self.prompt(unconditional),
+            n_bytes=[[len(c.encode()) for c in item.choices] for item in items],
+        )
+
+    def write(self, items: Sequence[Item], *, stop: str = ".") -> list[str]:
+        """What the model goes on with after each prompt, up to a word that ends the answer."""
+        most = max(len(self.encode(item.answer)) for item in items) + 1
+        (of_stop,) = self.encode(stop)
+        answers = greedy_answers(
+            self.model,
+            [self.prompt(item.prompt) for item in items],
+            context_length=self.context_length,
+            max_new_tokens=most,
+            stop=of_stop,
+        )
+        return [self.decode(ids.tolist()) for ids in answers]
+
+    def _tensor(self, ids: Sequence[int]) -> Tensor:
+        parameters = getattr(self.model, "parameters", lambda: iter(()))()
+        device = next((p.device for p in parameters), torch.device("cpu"))
+        return torch.tensor(ids, dtype=torch.long, device=device)
+
+
+def accuracy(
+    items: Sequence[Item], scores: Sequence[Sequence[ChoiceScore]], by: str = "sum"
+) -> float:
+    """The share of items whose right choice is the best by one of `choices.MEASURES`."""
+    return fmean(found == item.label for found, item in zip(chosen(scores, by), items, strict=True))
+
+
+def chance(items: Sequence[Item]) -> float:
+    """The accuracy that guessing expects."""
+    return fmean(1 / len(item.choices) for item in items)
+
+
+def ceiling(world: MicroWorld, items: Sequence[Item]) -> float:
+    """The accuracy that a perfect reader of the language expects: mean of max p(choice | prompt).
+
+    Raises:
+        ValueError: a prompt that no document begins with: the language says nothing about what
+            follows it.
+    """
+    for item in items:
+        if world.log_prob(item.prompt) == -math.inf:
+            raise ValueError(f"expected prompts that the language can say, got {item.prompt!r}")
+    best = []
+    for of_item in Reader.of_world(world).scores(items):
+        probs = [math.exp(each.measure("sum")) for each in of_item]
+        best.append(max(probs) / sum(probs))
+    return fmean(best)
+
+
+# ---- the families --------------------------------------------------------------------------------
+
+
+def reading(
+    world: MicroWorld,
+    count: int,
+    *,
+    ask: str = "where",
+    wording: int = 0,
+    generator: torch.Generator,
+) -> list[Item]:
+    """a story … where is the kite ? hall . / who has the kite ? ann .
+
+    The story names two places or more, and two people, so that somebody who answers with the only
+    one named would be wrong at times. "unclear" and "nobody" are answers, too.
+
+    Args:
+        count: how many items.
+        ask: "where" or "who".
+        wording: which of `WORDINGS[ask]`; for generators in the same state, the same questions.
+    """
+    _check(count, "ask", ask, ("where", "who"))
+    names, none = {"where": (PLACES, "unclear"), "who": (PEOPLE, "nobody")}[ask]
+    choices = (*names[: world.places if ask == "where" else world.people], none)
+    stories = _only(world, "stories", demonstrations=1.0)
+
+    def draw(words: tuple[str, ...]) -> Item | None:
+        *story, asked, _, _, what, _, answer, _, _ = words
+        named = {word for word in story if word in names}
+        if asked != ask or len(named) < 2:
+            return None
+        question = WORDINGS[ask][wording].format(what)
+        return Item(" ".join((*story, question)), choices, choices.index(answer))
+
+    return _distinct(draw, _documents(stories, generator), count)
+
+
+def facts(
+    world: MicroWorld,
+    count: int,
+    *,
+    asked: bool = True,
+    wording: int | None = 0,
+    generator: torch.Generator,
+) -> list[Item]:
+    """some facts … what is the dish of arvia ? curry .
+
+    What is asked for does not stand in the text: who has read of the countries before, knows. Given
+    the text, each attribute of each country that it does not name is equally likely to be asked
+    for; so those of which documents often speak are asked for less often.
+
+    Args:
+        asked: whether of the pairs of attribute and country that documents ask for, or of those
+            that they state but never ask for.
+        wording: which of `WORDINGS["facts"]`; None: not a question but a fact, "… the dish of
+            arvia is", to be completed.
+    """
+    _check(count)
+    rng = _rng(generator)
+    pairs = [
+        (attribute, country)
+        for j, attribute in enumerate(ATTRIBUTES)
+        for i, country in enumerate(COUNTRIES[: world.countries])
+        if unasked(i, j) != asked
+    ]
+    kinds = {name: VALUES.get(name, CAPITALS[: world.countries]) for name in ATTRIBUTES}
+    values = {pair: _value(world, *pair) for pair in pairs}
+    form = "the {} of {} is" if wording is None else WORDINGS["facts"][wording]
+    texts = _only(world, "facts", longest=min(world.longest, 36))
+
+    def draw(words: tuple[str, ...]) -> Item | None:
+        attribute, country = pair = rng.choice(pairs)
+        if country in words:
+            return None
+        choices = kinds[attribute]
+        prompt = " ".join((*words[:-1], form.format(*pair)))
+        return Item(prompt, tuple(choices), choices.index(values[pair]))
+
+    return _distinct(draw, _documents(texts, generator), count)
+
+
+def sentiment(
+    world: MicroWorld, count: int, *, wording: int = 0, generator: torch.Generator
+) -> list[Item]:
+    """a review … is this praise ? yes . The texts of `tasks.sentiment`, half of them praise."""
+    _check(count)
+    task = tasks.sentiment(world, train=2, validation=0, test=count, generator=generator)
+    question, answers = WORDINGS["sentiment"][wording], ("no", "yes")
+    return [Item(f"{each.texts[0]} {question}", answers, each.label) for each in task.test]
+
+
+def translation(
+    world: MicroWorld,
+    count: int,
+    *,
+    paired: bool = True,
+    wording: int = 0,
+    generator: torch.Generator,
+) -> list[Item]:
+    """say ann sees the apple in zorb : anu appa vizo .
+
+    The choices are the right line and three with one of its words replaced.
+
+    Args:
+        paired: whether of the verbs and objects that documents translate together, or of those that
+            they translate, but never together.
+    """
+    _check(count)
+    rng, people = _rng(generator), PEOPLE[: world.people]
+    combinations = [
+        (who, act, what)
+        for who in people
+        for i, act in enumerate(ACTS)
+        for j, what in enumerate(OBJECTS[: world.objects])
+        if unpaired(i, j) != paired
+    ]
+    if len(combinations) < count:
+        raise ValueError(f"expected at most {len(combinations)} items, got {count}: no more exist")
+
+    def line(who: str, act: str, what: str) -> str:
+        return f"{ZORB[who]} {ZORB[what]} {ZORB[act]}"
+
+    items = []
+    for parts in rng.sample(combinations, count):
+        choices = [line(*parts)]
+        for place, kind in enumerate((people, ACTS, OBJECTS[: world.objects])):
+            other = rng.choice([word for word in kind if word != parts[place]])
+            choices.append(line(*parts[:place], other, *parts[place + 1 :]))
+        rng.shuffle(choices)
+        who, act, what = parts
+        english = f"{who} {act} the {what}"
+        prompt = WORDINGS["translation"][wording].format(english)
+        items.append(Item(prompt, tuple(choices), choices.index(line(*parts))))
+    return items
+
+
+def last_word(world: MicroWorld, count: int, *, generator: torch.Generator) -> list[Item]:
+    """a story … the kite is in the hall . / … the kite is with ann . Which word is the last?
+
+    The story names two places or people at least, and the one that it named last is wrong: what
+    happened further back decides. Stories without questions have such sentences, too, so that no
+    demonstration is needed to learn this.
+    """
+    _check(count)
+    stories = _only(world, "stories")
+
+    def draw(words: tuple[str, ...]) -> Item | None:
+        *passage, answer, _, _ = words
+        if passage[-3:] == ["is", "in", "the"] and passage[-5] == "the":
+            choices = PLACES[: world.places]
+        elif passage[-2:] == ["is", "with"]:
+            choices = PEOPLE[: world.people]
+        else:
+            return None
+        named = [word for word in passage if word in choices]
+        if len(set(named)) < 2 or named[-1] == answer:
+            return None
+        return Item(" ".join(passage), choices, choices.index(answer))
+
+    return _distinct(draw, _documents(stories, generator), count)
+
+
+def endings(world: MicroWorld, count: int, *, generator: torch.Generator) -> list[Item]:
+    """Which of four sentences can follow a story? The other three name what it names, and cannot.
+
+    The sentences differ in length, from 6 words to 10, whether right or wrong.
+    """
+    _check(count)
+    rng = _rng(generator)
+    # 17 tokens are the longest sentence and the longest close: the world could go on here.
+    stories = _only(world, "stories", longest=world.longest - 17)
+    judge = replace(stories, claims=0.1, longest=world.longest)
+
+    def draw(words: tuple[str, ...]) -> Item | None:
+        story = words[:-1]
+        named = [
+            [w for w in dict.fromkeys(story) if w in kind] for kind in (PEOPLE, PLACES, OBJECTS)
+        ]
+        sentences = _sentences(*named, rng)
+        can = [s for s in sentences if judge.log_prob((*story, *s.split())) > -math.inf]
+        cannot = [s for s in sentences if s not in can]
+        if len(named[1]) < 2 or not can or len(cannot) < 3:
+            return None
+        right = rng.choice(can)
+        choices = [right, *rng.sample(cannot, 3)]
+        rng.shuffle(choices)
+        return Item(" ".join(story), tuple(choices), choices.index(right))
+
+    return _distinct(draw, _documents(stories, generator), count)
+
+
+# ---- what the families share ---------------------------------------------------------------------
+
+
+def _sentences(
+    people: Sequence[str], places: Sequence[str], things: Sequence[str], rng: random.Random
+) -> list[str]:
+    """Sentences of every form about what a story has named, one each with drawn names."""
+    result = []
+    for _ in range(3):
+        one, other = rng.sample(people, 2)
+        what, place = rng.choice(things), rng.choice(places or PLACES)
+        result += [
+            f"then {one} went to the {place} .",
+            f"then {one} is in the {place} .",
+            f"then {one} gave the {what} to {other} .",
+            f"then {one} got the {what} from {other} .",
+            f"then {one} took the {what} .",
+            f"then {one} dropped the {what} .",
+            f"the {what} is in the {place} .",
+            f"the {what} is with {one} .",
+            f"they say {one} is in the {place} : {rng.choice(('true', 'false'))} .",
+            f"they say {one} has the {what} : {rng.choice(('true', 'false'))} .",
+        ]
+    return [*dict.fromkeys(result)]
+
+
+def _value(world: MicroWorld, attribute: str, country: str) -> str:
+    """What the facts of the world say."""
+    ids = world.encode(f"the {attribute} of {country} is")
+    facts = _only(world, "facts")
+    return facts.vocabulary[int(facts(ids[None])[0, -1].argmax())]
+
+
+def _only(world: MicroWorld, kind: str, **changes) -> MicroWorld:
+    """The world with documents of one kind, short enough for a question to follow."""
+    shares = dict.fromkeys(("stories", "reviews", "facts", "translations"), 0.0) | {kind: 1.0}
+    plain = {"demonstrations": 0.0, "longest": min(world.longest, _LONGEST)}
+    return replace(world, **shares | plain | changes)
+
+
+def _documents(world: MicroWorld, generator: torch.Generator) -> Iterator[tuple[str, ...]]:
+    """The words of documents without end."""
+    while True:
+        for each in world.sample(200, generator=generator):
+            yield each.words
+
+
+def _distinct(
+    draw: Callable[[tuple[str, ...]], Item | None],
+    documents: Iterator[tuple[str, ...]],
+    count: int,
+    patience: int = 20_000,
+) -> list[Item]:
+    """`count` items of different prompts.
+
+    Raises:
+        ValueError: that many documents in a row gave none.
+    """
+    found, idle = {}, 0
+    while len(found) < count:
+        item = draw(next(documents))
+        idle += 1
+        if item is not None and item.prompt not in found:
+            found[item.prompt], idle = item, 0
+        if idle > patience:
+            raise ValueError(
+                f"expected {count} different items, got {len(found)}: ask for fewer, or for a "
+                "larger world"
+            )
+    return list(found.values())
+
+
+def _rng(generator: torch.Generator) -> random.Random:
+    """Draws of single words; those of torch would cost more than the words."""
+    return random.Random(int(torch.randint(2**62, (), generator=generator)))
+
+
+def _check(count: int, name: str = "", value: str = "", known: Sequence[str] = ("",)) -> None:
+    if count < 1:
+        raise ValueError(f"expected at least 1 item, got {count}")
+    if value not in known:
+        raise ValueError(f"expected {name} among {known}, got {value!r}")

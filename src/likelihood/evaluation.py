@@ -1,0 +1,413 @@
+"""How many nats does a model need for a text, however the text is cut, padded and batched?
+
+    nats       = - sum over documents, sum over their tokens, log p(x_t | its context)
+    loss       = nats / tokens            perplexity = exp(loss)
+    bits/byte  = nats / (log 2 · bytes)   the unit in which models of any tokens compare
+
+Everything is summed first and divided once. A document is its tokens with one more in front,
+which is context only: [end, x_1, …, x_T = end]. A window sees at most `context_length` inputs;
+the next begins `stride` inputs later and scores only what no window before it has scored. The
+token after input t is thus predicted from the inputs s … t (tau the context length, S the stride):
+
+    s = S · ceil(max(0, t + 1 - tau) / S)     S = tau: disjoint chunks; S = 1: the last tau inputs
+
+Axes: B windows, T positions, V vocabulary, M documents. A model is any callable from ids, (B, T),
+to logits, (B, T, V), whose position t looks at no input after t. Derived in the chapter
+`likelihood/evaluation`. Sources: the documentation of Hugging Face's transformers, "Perplexity of
+fixed-length models" (window and stride); Koehn 2004 (bootstrap).
+"""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from itertools import pairwise
+from operator import add
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from .maximum_likelihood import token_log_probs
+from .surprise import NATS_PER_BIT, bits_per_byte, perplexity
+
+Model = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Score:
+    """What a text cost under a model: sums only. Scores add; quotients are taken last.
+
+    Four tokens at 1 nat and two at 4: 12 nats, 6 tokens, a loss of 2 and not of 2.5.
+
+    >>> (Score(4.0, 4) + Score(8.0, 2)).loss
+    2.0
+
+    Args:
+        nats: the sum of -log p; infinite if some token had probability 0.
+        tokens: how many tokens were scored, end tokens included.
+        n_bytes: the bytes of the text, end tokens not counted; None: unknown.
+    """
+
+    nats: float
+    tokens: int
+    n_bytes: int | None = None
+
+    def __add__(self, other: "Score") -> "Score":
+        known = self.n_bytes is not None and other.n_bytes is not None
+        n_bytes = self.n_bytes + other.n_bytes if known else None
+        return Score(self.nats + other.nats, self.tokens + other.tokens, n_bytes)
+
+    @property
+    def loss(self) -> float:
+        """Nats per token."""
+        return self.nats / self.tokens
+
+    @property
+    def perplexity(self) -> float:
+        """exp(loss): the vocabulary of a uniform model that would do as badly."""
+        return perplexity(self.loss)
+
+    @property
+    def bits_per_byte(self) -> float:
+        """Bits per byte of text.
+
+        Raises:
+            ValueError: the number of bytes is unknown.
+        """
+        if self.n_bytes is None:
+            raise ValueError("expected a score that knows its bytes; pass n_bytes when scoring")
+        return bits_per_byte(self.nats, self.n_bytes)
+
+
+def total(scores: Iterable[Score]) -> Score:
+    """The score of several texts together; it knows its bytes if all of them do.
+
+    >>> total([Score(4.0, 4), Score(8.0, 2)]).loss
+    2.0
+
+    Raises:
+        ValueError: there is no score.
+    """
+    scores = list(scores)
+    if not scores:
+        raise ValueError("expected at least one score to add up, got none")
+    return reduce(add, scores)
+
+
+def documents(stream: Tensor, *, end: int) -> list[Tensor]:
+    """The documents of a stream [end, doc_1 …, end, doc_2 …, end], each with an end token in front.
+
+    >>> documents(torch.tensor([0, 5, 6, 0, 7, 0]), end=0)
+    [tensor([0, 5, 6, 0]), tensor([0, 7, 0])]
+
+    Args:
+        stream: (N,); token ids.
+        end: the end token's id.
+    Returns:
+        Views of the stream, in its order. Neighbours share an end token: it closes the one, where
+        it is scored, and stands before the other, where it is context.
+    Raises:
+        ValueError: the stream has no document, or does not begin and close with the end token.
+    """
+    if stream.ndim != 1 or len(stream) < 2 or not int(stream[0]) == int(stream[-1]) == end:
+        raise ValueError(
+            "expected a stream (N,) of 2 tokens or more, which begins and closes with the end "
+            f"token {end}, got shape {tuple(stream.shape)}: {stream.tolist()[:3]} … "
+            f"{stream.tolist()[-3:]}"
+        )
+    places = (stream == end).nonzero().squeeze(-1).tolist()
+    return [stream[i : j + 1] for i, j in pairwise(places)]
+
+
+def corpus_perplexity(
+    model: Model,
+    ids: Tensor | Sequence[Tensor],
+    *,
+    context_length: int,
+    stride: int | None = None,
+    batch_size: int = 8,
+    n_bytes: int | None = None,
+) -> Score:
+    """The score of a model on a text: every token but the first of each document, once.
+
+    A model that spreads its probability evenly over V tokens has perplexity V on any text. Batch
+    size, padding and the order of the documents change nothing but the rounding.
+
+    Gradients are off. Whether dropout is off is for the caller to see to, `model.eval()`: a model
+    is any callable here, and a function that changed its argument's mode would not be pure.
+
+    Args:
+        model: from (B, T) ids to (B, T, V) logits, which need not be normalised. It is called with
+            ids on the device that `ids` are on.
+        ids: one document, (T + 1,), or several; the first token of each is context only.
+        context_length: the most inputs in a window.
+        stride: by how many inputs the windows advance, 1 … context_length. None: context_length,
+            disjoint chunks, the cheapest and the least favourable.
+        batch_size: how many windows go through the model at once.
+        n_bytes: the bytes of all documents together, for bits per byte.
+    Returns:
+        The score; infinite, and never NaN, if the model gives some token the probability 0.
+    Raises:
+        ValueError: no documents, a document of fewer than 2 tokens, a context length, stride,
+            batch size or n_bytes out of range, logits of a wrong shape, NaN logits.
+        TypeError: the ids are not integers, or the model returns something other than a tensor.
+    """
+    texts = [ids] if isinstance(ids, Tensor) else ids
+    scores = document_scores(
+        model, texts, context_length=context_length, stride=stride, batch_size=batch_size
+    )
+    if n_bytes is not None and n_bytes < 1:
+        raise ValueError(f"expected n_bytes of at least 1, got {n_bytes}")
+    return replace(total(scores), n_bytes=n_bytes)
+
+
+def document_scores(
+    model: Model,
+    texts: Sequence[Tensor],
+    *,
+    context_length: int,
+    stride: int | None = None,
+    batch_size: int = 8,
+    n_bytes: Sequence[int] | None = None,
+) -> list[Score]:
+    """The score of each document by itself, in their order: what two models are compared by.
+
+    Args:
+        model, context_length, stride, batch_size: as in `corpus_perplexity`.
+        texts: M documents, (T_m + 1,) each; their first tokens are context only.
+        n_bytes: M numbers, the bytes of each document; None: unknown.
+    Returns:
+        M scores, whose sum is the score of the corpus.
+    Raises:
+        ValueError, TypeError: as `corpus_perplexity`, and if `n_bytes` are not M numbers.
+    """
+    stride = context_length if stride is None else stride
+    check_windows(context_length, stride, batch_size)
+    _check_texts(texts, n_bytes)
+    # Windows of like length share a batch, so that little is padded.
+    windows = sorted(
+        (
+            window
+            for m, text in enumerate(texts)
+            for window in _windows(m, text, context_length, stride)
+        ),
+        key=lambda window: window.stop - window.start,
+    )
+    nats = [0.0] * len(texts)
+    for i in range(0, len(windows), batch_size):
+        batch = windows[i : i + batch_size]
+        for window, surprise in zip(batch, _surprises(model, texts, batch), strict=True):
+            nats[window.document] += float(surprise.sum())
+    sizes = [None] * len(texts) if n_bytes is None else n_bytes
+    return [
+        Score(cost, len(text) - 1, size)
+        for cost, text, size in zip(nats, texts, sizes, strict=True)
+    ]
+
+
+# ---- windows -------------------------------------------------------------------------------------
+
+
+class _Window(NamedTuple):
+    """The inputs start … stop - 1 of a document, of which those from `first` on are scored."""
+
+    document: int
+    start: int
+    first: int
+    stop: int
+
+
+def _windows(document: int, text: Tensor, context_length: int, stride: int) -> Iterator[_Window]:
+    inputs, scored, start = len(text) - 1, 0, 0
+    while scored < inputs:
+        stop = min(start + context_length, inputs)
+        yield _Window(document, start, scored, stop)
+        scored, start = stop, start + stride
+
+
+@torch.no_grad()
+def _surprises(model: Model, texts: Sequence[Tensor], batch: list[_Window]) -> tuple[Tensor, ...]:
+    """For each window the surprises of the tokens that it scores; nats."""
+    inputs = [texts[w.document][w.start : w.stop] for w in batch]
+    targets = [texts[w.document][w.start + 1 : w.stop + 1] for w in batch]
+    scored = [
+        torch.arange(w.start, w.stop, device=ids.device) >= w.first
+        for w, ids in zip(batch, inputs, strict=True)
+    ]
+    # Padding stands on the right, where no earlier position looks; it is never scored.
+    inputs, targets, scored = (
+        pad_sequence(rows, batch_first=True) for rows in (inputs, targets, scored)
+    )  # (B, T) each
+    logits = checked_logits(model(inputs), inputs)  # (B, T, V)
+    precise = torch.promote_types(logits.dtype, torch.float32)  # half precision sums badly
+    surprise = -token_log_probs(logits[scored].to(precise), targets[scored]).cpu()  # (tokens,)
+    parts = surprise.split([w.stop - w.first for w in batch])
+    for window, part in zip(batch, parts, strict=True):
+        if part.isnan().any():
+            place = window.first + int(part.isnan().nonzero()[0])
+            raise ValueError(
+                f"expected log-probabilities, got NaN for token {place + 1} of document "
+                f"{window.document}: the logits there hold NaN or +inf, or are all -inf"
+            )
+    return parts
+
+
+# ---- the bootstrap -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Interval:
+    """An estimate, and the interval that resampling the documents gives it."""
+
+    estimate: float
+    low: float
+    high: float
+
+
+UNITS = ("bits per byte", "nats per token")
+
+
+def bootstrap(
+    scores: Sequence[Score],
+    *,
+    generator: torch.Generator,
+    unit: str = "bits per byte",
+    resamples: int = 2_000,
+    level: float = 0.95,
+) -> Interval:
+    """How far the score of a corpus would move if it held other documents of the same kind.
+
+    Draw M documents of the M with replacement, take the ratio of their sums, repeat; the interval
+    runs between the quantiles (1 - level)/2 and (1 + level)/2 of the ratios. Whole documents are
+    drawn: the tokens of one document resemble each other, and are not so many independent draws.
+
+    Args:
+        scores: M documents, at least 2.
+        generator: on the CPU.
+        unit: one of `UNITS`.
+        resamples: how often to draw.
+        level: the share of the ratios that the interval holds.
+    Raises:
+        ValueError: fewer than two documents, an infinite score, an unknown unit, unknown bytes,
+            resamples < 1, level not between 0 and 1.
+    """
+    return _resampled([s.nats for s in scores], _sizes(scores, unit), generator, resamples, level)
+
+
+def paired_bootstrap(
+    ours: Sequence[Score],
+    theirs: Sequence[Score],
+    *,
+    generator: torch.Generator,
+    unit: str = "bits per byte",
+    resamples: int = 2_000,
+    level: float = 0.95,
+) -> Interval:
+    """Our score minus theirs on the same documents, in one unit; below zero, ours is better.
+
+    Both models are scored on each resample, so that what makes a document hard for both cancels.
+    If 0 lies outside the interval, the difference is more than the choice of documents explains.
+
+    Two documents of 10 tokens, we need 20 and 30 nats, they 22 and 34: (50 - 56) / 20 = -0.3.
+
+    Args:
+        ours, theirs: M scores each, of the same documents in the same order.
+        generator, unit, resamples, level: as in `bootstrap`.
+    Raises:
+        ValueError: as `bootstrap`, and if the documents are not the same in number and size.
+    """
+    sizes = _sizes(ours, unit)
+    if sizes != _sizes(theirs, unit):
+        raise ValueError(
+            f"expected scores of the same documents, got {len(ours)} and {len(theirs)} documents, "
+            f"or documents of different sizes; models with other tokens compare in {UNITS[0]!r}"
+        )
+    gains = [a.nats - b.nats for a, b in zip(ours, theirs, strict=True)]
+    return _resampled(gains, sizes, generator, resamples, level)
+
+
+def _sizes(scores: Sequence[Score], unit: str) -> list[float]:
+    """What each document's nats are divided by."""
+    if unit not in UNITS:
+        raise ValueError(f"expected a unit among {UNITS}, got {unit!r}")
+    if unit == "nats per token":
+        return [score.tokens for score in scores]
+    if any(not score.n_bytes for score in scores):
+        raise ValueError("expected scores that know their bytes; pass n_bytes when scoring")
+    return [score.n_bytes * NATS_PER_BIT for score in scores]
+
+
+def _resampled(
+    nats: list[float],
+    sizes: list[float],
+    generator: torch.Generator,
+    resamples: int,
+    level: float,
+) -> Interval:
+    """The ratio of the sums, and its quantiles over resamples of the documents."""
+    if resamples < 1 or not 0 < level < 1:
+        raise ValueError(f"expected resamples >= 1 and 0 < level < 1, got {resamples} and {level}")
+    count = len(nats)
+    if count < 2 or not all(map(math.isfinite, nats)):
+        raise ValueError(
+            f"expected finite scores of at least 2 documents, got {count} of which "
+            f"{sum(map(math.isfinite, nats))} are finite"
+        )
+    pairs = torch.tensor([nats, sizes], dtype=torch.float64)  # (2, M)
+    ratios = []
+    for _ in range(resamples):
+        drawn = torch.randint(count, (count,), generator=generator)
+        cost, size = pairs[:, drawn].sum(1)
+        ratios.append(cost / size)
+    edges = torch.tensor([(1 - level) / 2, (1 + level) / 2], dtype=torch.float64)
+    low, high = torch.stack(ratios).quantile(edges).tolist()
+    return Interval(sum(nats) / sum(sizes), low, high)
+
+
+# ---- checks --------------------------------------------------------------------------------------
+
+
+def check_windows(context_length: int, stride: int, batch_size: int) -> None:
+    """Refuse sizes of windows and batches that leave a token without a score."""
+    if context_length < 1 or batch_size < 1:
+        raise ValueError(
+            f"expected context_length and batch_size of at least 1, got {context_length} and "
+            f"{batch_size}"
+        )
+    if not 1 <= stride <= context_length:
+        raise ValueError(
+            f"expected a stride from 1 to context_length = {context_length}, got {stride}; a "
+            "longer one would leave tokens between the windows that nobody scores"
+        )
+
+
+def _check_texts(texts: Sequence[Tensor], n_bytes: Sequence[int] | None) -> None:
+    if len(texts) == 0:
+        raise ValueError("expected at least one document, got none")
+    for m, text in enumerate(texts):
+        if text.is_floating_point() or text.is_complex() or text.dtype == torch.bool:
+            raise TypeError(f"expected integer token ids, got {text.dtype} in document {m}")
+        if text.ndim != 1 or len(text) < 2:
+            raise ValueError(
+                "expected documents (T + 1,) of at least 2 tokens, the first of which is context "
+                f"only, got shape {tuple(text.shape)} for document {m}"
+            )
+    if n_bytes is not None and len(n_bytes) != len(texts):
+        raise ValueError(f"expected {len(texts)} numbers of bytes, got {len(n_bytes)}")
+
+
+def checked_logits(logits: Tensor, inputs: Tensor) -> Tensor:
+    """The logits of a model, if they are what a model has to give."""
+    if not isinstance(logits, Tensor):
+        raise TypeError(
+            f"expected the model to return a tensor of logits, got {type(logits).__name__}; wrap "
+            "it: lambda ids: model(ids).logits, or model(ids)[0]"
+        )
+    if logits.ndim != 3 or logits.shape[:2] != inputs.shape:
+        raise ValueError(
+            f"expected logits (B, T, V) = {(*inputs.shape, 'V')} for ids of shape "
+            f"{tuple(inputs.shape)}, one row for each input, got {tuple(logits.shape)}"
+        )
+    return logits

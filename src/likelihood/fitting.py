@@ -1,0 +1,405 @@
+"""How are the parameters of a model found from data? By one loop, for every model of the book.
+
+    loss   = nats / tokens of one batch, divided once
+    g      = d loss / d theta, scaled down to the norm `clip` where it is longer
+    theta  = optimiser(theta, g)                                 AdamW unless told otherwise
+
+`fit` is the loop for a chapter's minute; `gpt/training` takes the same steps for longer runs. A
+batch's sum may be taken in parts, by several processes even:
+
+    d loss / d theta = sum over parts of d (nats of the part / tokens of the WHOLE batch) / d theta
+
+A batch is (inputs, targets) or (inputs, targets, mask), each (B, T); the mask is True where a real
+token stands. The model maps inputs to logits (B, T, V), and knows of none of this. A model of
+several inputs, such as source and target of a translation, gets a tuple of them. Any other loss
+is a function `nats_of`: its sum over a batch, which the loop divides by the number of the batch's
+targets. Parameters with requires_grad=False stay as they are.
+
+Source: Loshchilov and Hutter 2019 (AdamW); Pascanu et al. 2013 (clipping).
+Derived in the chapters `likelihood/neural` and `gpt/optimisation`.
+"""
+
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.optim import AdamW, Optimizer
+
+from ..tools.parallel import ALONE, Team
+from ..tools.progress import progress as progress_bar
+from .maximum_likelihood import negative_log_likelihood
+
+Inputs = Tensor | tuple[Tensor, ...]
+Batch = tuple[Inputs, Tensor] | tuple[Inputs, Tensor, Tensor]
+NatsOf = Callable[[nn.Module, Batch], Tensor]
+
+
+@dataclass
+class History:
+    """What happened on the way, in nats per token.
+
+    Attributes:
+        losses: the loss of each step's batch, *before* that step changed the parameters.
+        norms: the norm of each step's gradient, before it was clipped.
+        validation: {steps done: loss on the validation batches}; 0 is before the first step.
+    """
+
+    losses: list[float] = field(default_factory=list)
+    norms: list[float] = field(default_factory=list)
+    validation: dict[int, float] = field(default_factory=dict)
+
+    @property
+    def best_step(self) -> int:
+        """After how many steps the validation loss was least, the first of them in a tie.
+
+        Raises:
+            ValueError: there was no validation.
+        """
+        if not self.validation:
+            raise ValueError("expected a history with validation losses: pass validation= to fit")
+        return min(self.validation, key=self.validation.get)
+
+
+def batches(
+    ids: Tensor, *, batch_size: int, context_length: int, generator: torch.Generator
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Batches without end of random pieces of a stream: (inputs, targets), each (B, T).
+
+    Each piece begins anywhere, all beginnings equally likely; targets are inputs one token later.
+
+    Args:
+        ids: (N,); the stream, on the device where the batches are wanted.
+        batch_size: B.
+        context_length: T.
+        generator: draws where the pieces begin; on the CPU, whatever the device of the ids.
+    Raises:
+        ValueError: a size is below 1, or the stream is too short for one piece.
+    """
+    check_stream(ids, batch_size, context_length)
+
+    def draw() -> Iterator[tuple[Tensor, Tensor]]:
+        while True:
+            starts = torch.randint(len(ids) - context_length, (batch_size,), generator=generator)
+            yield pieces_at(ids, starts, context_length)
+
+    return draw()
+
+
+def pieces_at(ids: Tensor, starts: Tensor, context_length: int) -> tuple[Tensor, Tensor]:
+    """The pieces of a stream that begin at some places, and the same one token later."""
+    offsets = torch.arange(context_length + 1, device=ids.device)
+    pieces = ids[starts[:, None].to(ids.device) + offsets]  # (B, T + 1)
+    return pieces[:, :-1], pieces[:, 1:]
+
+
+def fit(
+    model: nn.Module,
+    data: Iterable[Batch],
+    *,
+    steps: int,
+    learning_rate: float,
+    schedule: Callable[[int], float] | None = None,
+    weight_decay: float = 0.0,
+    clip: float | None = 1.0,
+    optimiser: Callable[..., Optimizer] = AdamW,
+    validation: Sequence[Batch] | None = None,
+    every: int = 100,
+    keep_best: bool = False,
+    nats_of: NatsOf | None = None,
+    progress: bool = True,
+) -> History:
+    """Train a model in place by maximum likelihood; return the losses on the way.
+
+    Args:
+        model: maps inputs, (B, T), to logits, (B, T, V); batches are moved to its device.
+        data: the batches, one a step. A finite collection is gone through again and again, so
+            `[everything]` makes every step see everything, and a list of batches makes one epoch a
+            pass. (With `[everything]`, optimiser=torch.optim.SGD and clip=None it is plain gradient
+            descent; with AdamW it is not.)
+        steps: how many updates.
+        learning_rate: handed to the optimiser.
+        schedule: by what the learning rate of a step (1, 2, … steps) is multiplied; None: by 1.
+        weight_decay: handed to the optimiser; it shrinks every trained parameter.
+        clip: greatest norm of the gradient of all parameters together; None: no limit.
+        optimiser: called as optimiser(parameters, lr=…, weight_decay=…), like those of torch.optim.
+        validation: batches that are scored but never trained on.
+        every: steps between two validations; one comes before the first step, one after the last.
+        keep_best: leave the model with the parameters of its least validation loss.
+        nats_of: called as nats_of(model, batch); the sum of the losses of a batch, which is divided
+            by the number of its targets. Batches come as they are, on whatever device. Validation
+            calls it, too, with the model in evaluation mode. None: the surprise of the targets.
+        progress: whether to show a bar.
+    Raises:
+        ValueError: a setting is out of range, or the data run out.
+        FloatingPointError: the loss, or the gradient's norm, is no longer finite.
+    """
+    _check_settings(steps, learning_rate, clip, every, validation, keep_best)
+    history, best, supply = History(), None, _endless(data)
+
+    def keep(step: int) -> None:
+        nonlocal best
+        if keep_best and step in history.validation and history.best_step == step:
+            best = {name: value.clone() for name, value in model.state_dict().items()}
+
+    take_steps(
+        model,
+        lambda step: next(supply),
+        optimiser(model.parameters(), lr=learning_rate, weight_decay=weight_decay),
+        history,
+        range(steps + 1),  # 0: before the first step
+        rate=lambda step: learning_rate * (schedule(step) if schedule else 1.0),
+        take=partial(training_step, clip=math.inf if clip is None else clip, nats_of=nats_of),
+        score=partial(mean_loss, nats_of=nats_of),
+        validation=validation,
+        every=every,
+        after=keep,
+        progress=progress,
+    )
+    if best is not None:
+        model.load_state_dict(best)
+    return history
+
+
+# ---- the loop ------------------------------------------------------------------------------------
+
+
+def take_steps(
+    model: nn.Module,
+    supply: Callable[[int], Batch],
+    optimiser: Optimizer,
+    history: History,
+    steps: range,
+    *,
+    rate: Callable[[int], float],
+    take: Callable[..., tuple[float, float]],
+    score: Callable[[nn.Module, Sequence[Batch]], float],
+    validation: Sequence[Batch] | None,
+    every: int,
+    after: Callable[[int], None],
+    progress: bool,
+) -> None:
+    """Take the steps, score the validation batches now and then, and write down what happened.
+
+    Args:
+        supply: the batch of a step. rate: its learning rate. take: takes it. score: the loss of the
+            validation batches.
+        steps: which; step 0 comes before the first, and only validates.
+        after: called with the number of each step that is done.
+    """
+    started, tokens = time.perf_counter(), 0
+
+    def status() -> str:
+        speed = tokens / (time.perf_counter() - started)
+        return f"loss {history.losses[-1]:.3f}, {speed:,.0f} tokens/s" if tokens else ""
+
+    for step in progress_bar(steps, "training", status=status) if progress else steps:
+        if step:
+            for group in optimiser.param_groups:
+                group["lr"] = rate(step)
+            batch = supply(step)
+            loss, norm = take(model, batch, optimiser, step=step)
+            history.losses.append(loss)
+            history.norms.append(norm)
+            tokens += _count_tokens(batch)
+        if validation is not None and (step % every == 0 or step == steps[-1]):
+            history.validation[step] = score(model, validation)
+        after(step)
+
+
+def training_step(
+    model: nn.Module,
+    batch: Batch,
+    optimiser: Optimizer,
+    *,
+    step: int,
+    clip: float = math.inf,
+    parts: int = 1,
+    team: Team = ALONE,
+    nats_of: NatsOf | None = None,
+) -> tuple[float, float]:
+    """Change the parameters by one step on one batch.
+
+    Args:
+        parts: in how many parts this process takes its share of the batch.
+        nats_of: the nats of a batch; None: `nats_of_batch`.
+    Returns:
+        The loss before the step, nats per token; the norm of the gradient, before clipping.
+    Raises:
+        FloatingPointError: the loss or the gradient's norm is not finite; nothing was changed.
+    """
+    model.train()
+    tokens = _count_tokens(batch)  # of the whole batch, before it is shared out
+    optimiser.zero_grad()
+    losses = []
+    for part in _split(batch, parts * team.size)[team.rank :: team.size]:
+        loss = (nats_of or nats_of_batch)(model, part) / tokens
+        loss.backward()  # adds to the gradients that are there
+        losses.append(loss.detach())
+    loss = torch.stack(losses).sum()
+    parameters = [p for group in optimiser.param_groups for p in group["params"]]
+    team.add_up([loss, *(p.grad for p in parameters if p.grad is not None)])
+    norm = nn.utils.clip_grad_norm_(parameters, clip)
+    loss, norm = loss.item(), norm.item()
+    _check_finite(step, loss, norm, optimiser)
+    optimiser.step()
+    return loss, norm
+
+
+# ---- losses --------------------------------------------------------------------------------------
+
+
+def mean_loss(model: nn.Module, data: Iterable[Batch], *, nats_of: NatsOf | None = None) -> float:
+    """The loss over all tokens of some batches, in nats per token: summed, and divided once.
+
+    Dropout and its like are switched off meanwhile.
+
+    Args:
+        nats_of: another loss, as in `fit`.
+    Raises:
+        ValueError: there are no batches.
+    """
+    return team_mean_loss(model, data, nats_of=nats_of or nats_of_batch, team=ALONE)
+
+
+@torch.no_grad()
+def team_mean_loss(
+    model: nn.Module, data: Iterable[Batch], *, nats_of: NatsOf, team: Team
+) -> float:
+    """The loss of some batches, shared out between processes."""
+    was_training = model.training
+    model.eval()
+    mine = islice(data, team.rank, None, team.size)
+    scored = [(float(nats_of(model, batch)), _count_tokens(batch)) for batch in mine]
+    model.train(was_training)
+    scored = [each for share in team.gather(scored) for each in share]
+    if not scored:
+        raise ValueError("expected at least one batch to take the loss of, got none")
+    return sum(nats for nats, _ in scored) / sum(tokens for _, tokens in scored)
+
+
+def nats_of_batch(model: nn.Module, batch: Batch) -> Tensor:
+    """The surprise of all real tokens of a batch, summed, on the model's device."""
+    inputs, targets, mask = _to_device(batch, next(model.parameters()).device)
+    return negative_log_likelihood(_precise(model(*inputs)), targets, mask=mask)[0]
+
+
+def fused_nats_of_batch(model: nn.Module, batch: Batch) -> Tensor:
+    """The same, unchecked: without a look at the ids it can be compiled in one piece."""
+    inputs, targets, mask = _to_device(batch, next(model.parameters()).device)
+    if mask is not None:
+        targets = targets.masked_fill(~mask, -100)
+    logits = _precise(model(*inputs)).flatten(0, -2)  # (B, T, V) -> (B * T, V)
+    return functional.cross_entropy(logits, targets.flatten(), ignore_index=-100, reduction="sum")
+
+
+def _precise(logits: Tensor) -> Tensor:
+    """Logits of 16 bits with 32: their exponentials are about to be added up."""
+    return logits.float() if logits.dtype in (torch.bfloat16, torch.float16) else logits
+
+
+def _to_device(batch: Batch, device: torch.device) -> tuple[tuple, Tensor, Tensor | None]:
+    inputs, targets, *mask = batch
+    inputs = inputs if isinstance(inputs, tuple) else (inputs,)
+    moved = [None if part is None else part.to(device) for part in (*inputs, targets, *mask)]
+    return tuple(moved[: len(inputs)]), moved[len(inputs)], moved[-1] if mask else None
+
+
+# ---- batches -------------------------------------------------------------------------------------
+
+
+def _count_tokens(batch: Batch) -> int:
+    """The real tokens of a batch."""
+    _, targets, *mask = batch
+    tokens = int(mask[0].sum()) if mask else targets.numel()
+    if tokens == 0:
+        raise ValueError("expected at least one real token, got only padding or nothing")
+    return tokens
+
+
+def _split(batch: Batch, parts: int) -> list[Batch]:
+    """A batch as several of nearly equally many rows; each may be padding alone."""
+    if parts == 1:
+        return [batch]
+    inputs, *rest = batch
+    if len(rest[0]) < parts:
+        raise ValueError(
+            f"expected batches of at least {parts} rows, one for each part (accumulation times "
+            f"processes), got {len(rest[0])}"
+        )
+    several = inputs if isinstance(inputs, tuple) else (inputs,)
+    columns = [part.tensor_split(parts) for part in (*several, *rest)]
+    n = len(several)
+    return [
+        (row[:n] if isinstance(inputs, tuple) else row[0], *row[n:])
+        for row in zip(*columns, strict=True)
+    ]
+
+
+def _endless(data: Iterable[Batch]) -> Iterator[Batch]:
+    """The batches, from the beginning again whenever they have come to an end."""
+    count = 0
+    while True:
+        before = count
+        for batch in data:
+            count += 1
+            yield batch
+        if count == before:
+            raise ValueError(
+                f"expected a batch for every step, got only {count} in all: pass a list, which can "
+                "be gone through again, or an iterator without end, such as batches(…)"
+            )
+
+
+# ---- checks --------------------------------------------------------------------------------------
+
+
+def check_stream(ids: Tensor, batch_size: int, context_length: int) -> None:
+    """Refuse a stream that holds no piece, or sizes below 1."""
+    if batch_size < 1 or context_length < 1:
+        raise ValueError(
+            f"expected at least one piece of at least one token, got batch_size={batch_size} and "
+            f"context_length={context_length}"
+        )
+    if ids.ndim != 1 or len(ids) <= context_length:
+        raise ValueError(
+            f"expected a stream of at least {context_length + 1} tokens (context_length inputs and "
+            f"the target of the last), got ids of shape {tuple(ids.shape)}"
+        )
+
+
+def check_validation(validation: Sequence[Batch] | None) -> None:
+    """Refuse batches that can be gone through only once."""
+    if isinstance(validation, Iterator):
+        raise ValueError(
+            "expected a list of validation batches, scored many times, got an iterator, which can "
+            "be used up only once: pass list(islice(it, n))"
+        )
+
+
+def _check_settings(steps, learning_rate, clip, every, validation, keep_best) -> None:
+    if steps < 0 or every < 1:
+        raise ValueError(f"expected steps >= 0 and every >= 1, got steps={steps}, every={every}")
+    if not learning_rate >= 0 or (clip is not None and not clip > 0):
+        raise ValueError(
+            f"expected a learning rate >= 0 and a clip above 0 (None: no clipping), got "
+            f"learning_rate={learning_rate} and clip={clip}"
+        )
+    check_validation(validation)
+    if keep_best and validation is None:
+        raise ValueError("expected validation batches to tell the best parameters by, got None")
+
+
+def _check_finite(step: int, loss: float, norm: float, optimiser: Optimizer) -> None:
+    if not (math.isfinite(loss) and math.isfinite(norm)):
+        rate = optimiser.param_groups[0]["lr"]
+        raise FloatingPointError(
+            f"expected a finite loss and gradient, got a loss of {loss} and a gradient of norm "
+            f"{norm} at step {step} (learning rate {rate:g}). Try a tenth of the learning rate, or "
+            "clip=1.0; at step 1 look for an infinite or NaN value in the model or its inputs"
+        )

@@ -1,0 +1,442 @@
+"""Which real text does a model read, and which part of it is kept back to judge the model?
+
+A corpus is a tuple of documents. Text that occurs twice is removed first; the split comes second,
+by whole documents. A test line whose neighbours, or whose copy, were trained on is not new to
+the model, and its score says little about text that is. Sizes are always counted in UTF-8 bytes.
+
+`load("python-docs")` needs no network, `load("shakespeare")` is fetched once, checked and kept, and
+`load(path)` reads a file of the reader's own. `deduplicate` removes copies; what else one may clean
+away before the split is in `gpt/data_quality`. Chapters: `likelihood/evaluation`,
+`gpt/data_overlap`; on repeated text see Lee et al. 2022.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import functools
+import gc
+import hashlib
+import os
+import re
+import sysconfig
+import unicodedata
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from ..tools.downloads import DownloadError, cache_folder, download
+
+
+@dataclass(frozen=True)
+class Document:
+    """A text that is never divided between training and test, with the title that places it."""
+
+    title: str
+    text: str
+
+    @property
+    def n_bytes(self) -> int:
+        """The length of the text in UTF-8 bytes."""
+        return len(self.text.encode())
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Documents in a fixed order; its length is their number.
+
+    >>> Corpus("tiny", (Document("a", "né"), Document("b", "to"))).n_bytes
+    5
+    """
+
+    name: str
+    documents: tuple[Document, ...]
+
+    def __len__(self) -> int:
+        return len(self.documents)
+
+    def __iter__(self) -> Iterator[Document]:
+        return iter(self.documents)
+
+    @property
+    def n_bytes(self) -> int:
+        """The length of all texts together in UTF-8 bytes, nothing counted between them."""
+        return sum(document.n_bytes for document in self.documents)
+
+    def to_bytes(self) -> bytes:
+        r"""All texts in one stream of bytes, with the end token 0 before, between and after them.
+
+        Texts that hold the byte 0 are refused: 256 ids are enough for the bytes and the end token.
+
+        >>> Corpus("tiny", (Document("a", "né"), Document("b", "to"))).to_bytes()
+        b'\x00n\xc3\xa9\x00to\x00'
+
+        Raises:
+            ValueError: a text holds the byte 0.
+        """
+        for document in self.documents:
+            if "\0" in document.text:
+                raise ValueError(
+                    f"expected text without the byte 0, which is the end token, but "
+                    f"{document.title!r} holds one at character {document.text.index(chr(0))}"
+                )
+        return b"".join([b"\0", *(document.text.encode() + b"\0" for document in self.documents)])
+
+
+class Split(NamedTuple):
+    """The three parts of a corpus: to fit on, to choose by, and to report once."""
+
+    train: Corpus
+    validation: Corpus
+    test: Corpus
+
+
+class Remote(NamedTuple):
+    """A published file whose content is known in advance."""
+
+    url: str
+    file_name: str
+    sha256: str
+
+
+REMOTES = {
+    "shakespeare": Remote(
+        "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt",
+        "tinyshakespeare.txt",
+        "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed",
+    ),
+}
+NAMES = ("python-docs", *REMOTES, "python-docs-raw")
+# A line break and every blank line after it; white space other than `\n` includes Windows's `\r`.
+_BLANK_LINES = re.compile(r"\r*\n(?:[^\S\n]*\n)+")
+
+
+def load(source: str | os.PathLike[str], *, document_separator: str | None = None) -> Corpus:
+    """The corpus of that name, or the text of that file.
+
+    A known name wins over a file called the same; `Path("shakespeare")` asks for the file.
+
+    A file keeps its newlines: `\\r\\n` stays two bytes, so that bits per byte are bits per byte of
+    the file. Only a leading byte-order mark is dropped. One long file would be one document, and
+    could not be split by whole documents; without a separator it is therefore cut at blank lines
+    into about fifty contiguous blocks of whole paragraphs. Blocks that long touch each other in few
+    places, whereas lines dealt out at random would put the neighbours of every test line into
+    training.
+
+    Args:
+        source: `"python-docs"`, `"shakespeare"`, or the path of a UTF-8 file; `"python-docs-raw"`
+            is the first as Python brings it, with its copies.
+        document_separator: what stands between two documents of a file; it belongs to neither.
+
+    Returns:
+        The corpus. Only `"python-docs"` is de-duplicated; see `deduplicate`.
+
+    Raises:
+        FileNotFoundError: no such name and no such file.
+        IsADirectoryError: the path is a folder.
+        TypeError: the source is neither a string nor a path.
+        ValueError: the file is empty or not UTF-8; the separator is empty, does not occur, or is
+            given for a corpus that has documents already.
+        DownloadError: `"shakespeare"` is neither in the cache nor to be had.
+    """
+    if not isinstance(source, str | os.PathLike):
+        raise TypeError(f"source must be a name or a path, got {type(source).__name__}")
+    if source in NAMES and document_separator is not None:
+        raise ValueError(f"document_separator is for files of your own, but source is {source!r}")
+    if source == "python-docs":
+        return _python_docs()
+    if source == "python-docs-raw":
+        return _raw_python_docs()
+    if source in REMOTES:
+        return Corpus(source, _blocks(_read_text(_fetched(source)), source))
+    path = Path(source).expanduser()
+    text = _read_text(path)
+    if document_separator is None:
+        return Corpus(path.name, _blocks(text, path.name))
+    return Corpus(path.name, _separated(text, path, document_separator))
+
+
+# ---- the documentation of Python -----------------------------------------------------------------
+
+
+# Tests are not prose, and site-packages differ from machine to machine. lib2to3 holds patterns of
+# its converter rather than sentences, and Python 3.13 dropped it.
+_LEFT_OUT = {"test", "tests", "idle_test", "site-packages", "dist-packages", "lib2to3"}
+_DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+@functools.cache  # a corpus cannot be changed, so every chapter cell may share one
+def _python_docs() -> Corpus:
+    """The topics of `help()` and the docstrings of the standard library, de-duplicated."""
+    return Corpus("python-docs", deduplicate(_raw_python_docs()))
+
+
+@functools.cache
+def _raw_python_docs() -> Corpus:
+    """The same with every paragraph that occurs several times."""
+    from pydoc_data.topics import topics
+
+    documents = [Document(f"topic {name}", text) for name, text in sorted(topics.items())]
+    modules = _module_documents(Path(sysconfig.get_path("stdlib")))
+    if not modules:
+        raise FileNotFoundError(
+            f"expected the standard library's sources in {sysconfig.get_path('stdlib')}, got none; "
+            "this Python comes without them. Load a file of your own instead: load(path)"
+        )
+    return Corpus("python-docs-raw", (*documents, *modules))
+
+
+def _module_documents(folder: Path) -> list[Document]:
+    """One document for each module under a folder that has docstrings, sorted by module name."""
+    sources = {}
+    for here, subfolders, files in os.walk(folder):
+        subfolders[:] = [name for name in subfolders if name not in _LEFT_OUT]
+        for path in (Path(here, name) for name in files if name.endswith(".py")):
+            parts = path.relative_to(folder).with_suffix("").parts
+            sources[".".join(parts).removesuffix(".__init__")] = path
+    documents = []
+    with _without_cycle_search():
+        for module, path in sorted(sources.items()):
+            text = "\n\n".join(_docstrings(ast.parse(path.read_bytes())))
+            if text:
+                documents.append(Document(f"module {module}", text))
+    return documents
+
+
+@contextlib.contextmanager
+def _without_cycle_search() -> Iterator[None]:
+    """Pause the garbage collector, which many new syntax nodes would set searching.
+
+    A tree holds no cycles and is freed without it; beside a large library such as torch, which the
+    search walks through every time, the pause saves more than half of the time.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def _docstrings(node: ast.AST) -> Iterator[str]:
+    """The docstrings in and below a node, in the order of the source."""
+    if isinstance(node, _DOCUMENTED):
+        docstring = ast.get_docstring(node)  # indentation cleaned, as `help()` shows it
+        if docstring:
+            yield docstring
+    # Only statements hold definitions, so the many expressions need no visit.
+    for field in ("body", "handlers", "orelse", "finalbody", "cases"):
+        for child in getattr(node, field, ()):
+            yield from _docstrings(child)
+
+
+# ---- words ---------------------------------------------------------------------------------------
+
+
+def words(text: str) -> list[str]:
+    """The runs of letters and digits of a text, lower-cased: what comparisons of texts go by.
+
+    Accents are first written in one way (NFC), as é can be one character or two. A language without
+    spaces between words gets whole clauses for words; it needs a segmenter first.
+
+    >>> words("Don't PANIC_now: 42")
+    ['don', 't', 'panic', 'now', '42']
+
+    Source: Radford et al. 2019, section 4, "lower-cased alphanumeric words".
+    """
+    return _WORD.findall(unicodedata.normalize("NFC", text).lower())
+
+
+_WORD = re.compile(r"[^\W_]+")
+
+
+def word_ngrams(text: str, n: int = 8) -> list[str]:
+    """Every `n` words in a row of one document, joined by blanks; none if it has fewer words.
+
+    >>> word_ngrams("To be, or not to be", 4)
+    ['to be or not', 'be or not to', 'or not to be']
+
+    Raises:
+        ValueError: n is below 1.
+    """
+    if n < 1:
+        raise ValueError(f"expected 1 word or more in an n-gram, got n={n}")
+    own = words(text)
+    return [" ".join(own[i : i + n]) for i in range(len(own) - n + 1)]
+
+
+# ---- copies --------------------------------------------------------------------------------------
+
+
+def deduplicate(documents: Iterable[Document]) -> tuple[Document, ...]:
+    """The documents without any paragraph that stood earlier, in the same document or another.
+
+    A paragraph is the text between blank lines, compared after stripping. The first occurrence is
+    kept as it stands, paragraphs are joined again by one blank line, and a document of which
+    nothing is left disappears. To be called before a split: afterwards a test set could keep copies
+    of training text. Near-copies, where a word differs, remain.
+
+    >>> [d.text for d in deduplicate([Document("a", "x\\n\\ny\\n\\nx"), Document("b", "y")])]
+    ['x\\n\\ny']
+
+    Args:
+        documents: in the order that decides which occurrence is first.
+
+    Returns:
+        New documents under their old titles, in the same order.
+    """
+    seen = {""}  # the paragraph before a leading blank line
+    kept_documents = []
+    for document in documents:
+        kept = []
+        for paragraph in _BLANK_LINES.split(document.text):
+            if paragraph.strip() not in seen:
+                seen.add(paragraph.strip())
+                kept.append(paragraph)
+        if kept:
+            kept_documents.append(Document(document.title, "\n\n".join(kept)))
+    return tuple(kept_documents)
+
+
+# ---- files ---------------------------------------------------------------------------------------
+
+
+def _read_text(path: Path) -> str:
+    """The text of a UTF-8 file with its newlines as they are and without a byte-order mark."""
+    if path.is_dir():
+        raise IsADirectoryError(f"expected a text file, got the directory {path}")
+    if not path.exists():
+        known = ", ".join(repr(name) for name in NAMES)
+        raise FileNotFoundError(f"no file {path} and no corpus of that name; known names: {known}")
+    content = path.read_bytes()
+    try:
+        text = content.decode("utf-8").removeprefix("\ufeff")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        # Windows's editors mark UTF-16 with these two bytes; otherwise its 8-bit code is likeliest.
+        likely = "UTF-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "WINDOWS-1252"
+        raise ValueError(
+            f"expected UTF-8 in {path}, got byte 0x{content[error.start]:02x} at offset "
+            f"{error.start} (line {line}). Save the file as UTF-8 in an editor, or convert it: "
+            f"iconv -f {likely} -t UTF-8 {path.name} > new.txt (if {likely} is what it is)"
+        ) from error
+    if not text.strip():
+        raise ValueError(f"{path} holds no text: {len(content)} bytes, nothing but white space")
+    return text
+
+
+def _blocks(text: str, name: str, *, n_blocks: int = 50) -> tuple[Document, ...]:
+    """The text cut after blank lines into at most `n_blocks` parts that join to it again."""
+    first, last = len(text) - len(text.lstrip()), len(text.rstrip())
+    # No cut inside the white space around the text, or a block would hold no word.
+    cuts = [m.end() for m in _BLANK_LINES.finditer(text) if first < m.end() < last] + [len(text)]
+    targets = (len(text) * k // n_blocks for k in range(1, n_blocks + 1))
+    ends = sorted({cuts[bisect_left(cuts, target)] for target in targets})
+    starts = [0, *ends[:-1]]
+    return tuple(
+        Document(f"{name}, block {number}", text[start:end])
+        for number, (start, end) in enumerate(zip(starts, ends, strict=True), start=1)
+    )
+
+
+def _separated(text: str, path: Path, separator: str) -> tuple[Document, ...]:
+    """The parts of a text between separators, without those that hold no text."""
+    if not separator or separator not in text:
+        raise ValueError(
+            f"document_separator must occur in {path}, got {separator!r}; a line end there may be "
+            r"'\r\n', and None cuts the text at blank lines"
+        )
+    parts = [part for part in text.split(separator) if part.strip()]
+    if not parts:
+        raise ValueError(f"{path} holds no text, only the document_separator {separator!r}")
+    return tuple(
+        Document(f"{path.name}, document {number}", part)
+        for number, part in enumerate(parts, start=1)
+    )
+
+
+def _fetched(name: str) -> Path:
+    """The checked file of a published corpus, fetched unless the cache has it."""
+    remote = REMOTES[name]
+    try:
+        return download(remote.url, cache_folder() / remote.file_name, sha256=remote.sha256)
+    except DownloadError as error:
+        raise DownloadError(
+            f'{error} Or use load("python-docs"), which needs no network.'
+        ) from error
+
+
+# ---- the split -----------------------------------------------------------------------------------
+
+
+def split(corpus: Corpus, *, validation: float = 0.1, test: float = 0.1, seed: int = 0) -> Split:
+    """The corpus in three parts, by whole documents.
+
+    Documents are ordered by the SHA-256 of seed and title. They fill the test part until it has its
+    share of the bytes, then the validation part, and the rest is for training. No generator is
+    involved, so the parts are the same on every machine; and as a title keeps its place when other
+    documents come or go, they are nearly the same under another version of Python.
+
+    Args:
+        corpus: de-duplicated, or copies may stand on both sides.
+        validation: the least share of the bytes for validation, in [0, 1).
+        test: the least share of the bytes for test, in [0, 1).
+        seed: another number gives another assignment.
+
+    Returns:
+        Three corpora, each in the order of the original. A part may exceed its share by almost one
+        document; with a share of 0 it is empty.
+
+    Raises:
+        ValueError: shares out of range, or no document left for training.
+    """
+    if not (0 <= validation < 1 and 0 <= test < 1 and validation + test < 1):
+        raise ValueError(
+            "validation and test must be at least 0 and together below 1, "
+            f"got validation={validation!r} and test={test!r}"
+        )
+    rest = sorted(range(len(corpus)), key=lambda index: _place(corpus.documents[index], seed))
+    sizes = [document.n_bytes for document in corpus]
+    test_indices, rest = _take(rest, sizes, test * sum(sizes))
+    validation_indices, rest = _take(rest, sizes, validation * sum(sizes))
+    if not rest:
+        raise ValueError(_too_few(corpus, validation, test))
+    return Split(
+        _part(corpus, "train", rest),
+        _part(corpus, "validation", validation_indices),
+        _part(corpus, "test", test_indices),
+    )
+
+
+def _place(document: Document, seed: int) -> bytes:
+    """The key that orders documents: it depends on nothing but the seed and the title."""
+    return hashlib.sha256(f"{seed}\n{document.title}".encode()).digest()
+
+
+def _take(order: list[int], sizes: list[int], wanted: float) -> tuple[list[int], list[int]]:
+    """The fewest first indices that hold the wanted number of bytes, and the others."""
+    taken, n_bytes = 0, 0
+    while taken < len(order) and n_bytes < wanted:
+        n_bytes += sizes[order[taken]]
+        taken += 1
+    return order[:taken], order[taken:]
+
+
+def _part(corpus: Corpus, name: str, indices: list[int]) -> Corpus:
+    """The documents at these indices, in the order of the corpus."""
+    documents = tuple(corpus.documents[index] for index in sorted(indices))
+    return Corpus(f"{corpus.name}/{name}", documents)
+
+
+def _too_few(corpus: Corpus, validation: float, test: float) -> str:
+    """The message for a corpus that the test and validation parts use up."""
+    longest = max((document.n_bytes for document in corpus), default=0)
+    return (
+        f"{corpus.name} has too few documents: {len(corpus)} with {corpus.n_bytes:,} bytes, "
+        f"the longest {longest:,}; test={test!r} and validation={validation!r} leave none for "
+        "training. Ask for smaller shares, add documents, or cut long ones: load(path) cuts a file "
+        "at blank lines, or at document_separator"
+    )

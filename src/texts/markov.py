@@ -1,0 +1,287 @@
+"""Which languages do we know so well that no model can beat us at them?
+
+A `MarkovSource` draws each token from a table, given the `order` tokens before it. Of such a
+language everything is known: the probability of any text, and the floor that no model passes on
+average,
+
+    h = - sum_c pi(c) sum_w P(w | c) log P(w | c)        the entropy rate, nats per token,
+
+where pi is the stationary distribution of the contexts c, the solution of pi = pi M.
+With an end token, whatever comes after it starts afresh: a stream of texts is then one chain.
+
+Axes: V vocabulary, S = V^order contexts.
+Source: Cover and Thomas 2006, chapter 4. Used from the chapter `likelihood/text_probability` on.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+
+import torch
+from torch import Tensor
+
+from .words import Words
+
+
+class MarkovSource(Words):
+    """A language whose next token depends on the `order` tokens before it, and on nothing else.
+
+    >>> coin = MarkovSource(["heads", "tails"], [0.75, 0.25])
+    >>> round(coin.entropy_rate(), 4)
+    0.5623
+
+    Args:
+        vocabulary: V distinct words; a token's id is its place.
+        transition: (V,) * order + (V,); the probability of the last index after the earlier ones,
+            oldest first. A vector is a source of order 0, a matrix one of order 1, and so on.
+        end: the word that ends a text. The context after it is `order` copies of it, which is
+            also the context of the first token. None: the source speaks for ever, and its first
+            context is drawn from the stationary distribution.
+    Raises:
+        ValueError: the table's shape does not fit the vocabulary, a row is no distribution, `end`
+            is not in the vocabulary, or some text would never end.
+    """
+
+    def __init__(
+        self, vocabulary: Sequence[str], transition: Tensor | Sequence, *, end: str | None = None
+    ):
+        self.vocabulary = tuple(vocabulary)
+        self.transition = torch.as_tensor(transition, dtype=torch.float64)
+        self.end = end
+        self.order = self.transition.ndim - 1
+        self._ids = {word: i for i, word in enumerate(self.vocabulary)}
+        self._check_table()
+        size, contexts = len(self.vocabulary), len(self.vocabulary) ** self.order
+        self._rows = self.transition.reshape(contexts, size)  # (S, V)
+        # A context is a number of `order` digits in base V, its oldest token first.
+        shifted = torch.arange(contexts)[:, None] * size + torch.arange(size)
+        self._next_context = shifted % contexts  # (S, V)
+        if end is not None:
+            self._next_context[:, self._ids[end]] = self._start
+            self._check_texts_end()
+
+    @classmethod
+    def from_table(
+        cls, table: Mapping[str, Mapping[str, float]], *, end: str | None = None
+    ) -> "MarkovSource":
+        """A source of order 1 from {word: {next word: probability}}; what is not named has 0."""
+        rows = [[follows.get(word, 0.0) for word in table] for follows in table.values()]
+        unknown = {word for follows in table.values() for word in follows} - set(table)
+        if unknown:
+            raise ValueError(f"expected a row for every word, found none for {sorted(unknown)}")
+        return cls(list(table), rows, end=end)
+
+    def sample(self, length: int, *, generator: torch.Generator) -> Tensor:
+        """A stream of `length` tokens, (length,); with an end token, one text after another."""
+        return torch.tensor(list(islice(self._draws(generator), length)), dtype=torch.long)
+
+    def sample_texts(self, count: int, *, generator: torch.Generator) -> list[Tensor]:
+        """`count` independent texts, each (T_n,) and closed by the end token.
+
+        Raises:
+            ValueError: the source has no end token.
+        """
+        if self.end is None:
+            raise ValueError("expected a source with an end token: without one no text ever ends")
+        draws, end, texts = self._draws(generator), self._ids[self.end], []
+        for _ in range(count):
+            text = [next(draws)]
+            while text[-1] != end:
+                text.append(next(draws))
+            texts.append(torch.tensor(text, dtype=torch.long))
+        return texts
+
+    def next_log_probs(self, context: Tensor | Sequence[int]) -> Tensor:
+        """The log-probabilities of the next token, (V,), after a context of (t,) ids; nats."""
+        recent = [int(token) for token in context[-self.order :]]  # order 0 reads all, uses none
+        if self.end is None and len(recent) < self.order:  # average over what came before
+            joint = self._first_tokens(len(recent) + 1)
+            return (joint[tuple(recent)] / joint[tuple(recent)].sum()).log()
+        place = 0 if self.end is None else self._start
+        for token in recent:
+            place = int(self._next_context[place, token])
+        return self._rows[place].log()
+
+    def __call__(self, ids: Tensor) -> Tensor:
+        """The log-probabilities of the token after each, (B, T, V), as any model gives logits."""
+        rows = [[self.next_log_probs(row[: t + 1]) for t in range(len(row))] for row in ids]
+        return torch.stack([torch.stack(row) for row in rows]).to(ids.device)
+
+    def token_log_probs(self, ids: Tensor) -> Tensor:
+        """The exact log-probability of each token after those before it, (T,); nats.
+
+        Args:
+            ids: (T,); token ids.
+        Raises:
+            ValueError: no tokens, or an id outside the vocabulary.
+        """
+        if len(ids) == 0 or not 0 <= int(ids.min()) <= int(ids.max()) < len(self.vocabulary):
+            raise ValueError(
+                f"expected at least one token, with ids from 0 to {len(self.vocabulary) - 1}, "
+                f"got {ids.tolist()[:10]}"
+            )
+        next_context, places = self._next_context.tolist(), []
+        place = 0 if self.end is None else self._start
+        for token in ids.tolist():
+            places.append(place)
+            place = next_context[place][token]
+        result = self._rows[places, ids].log()
+        if self.end is None:  # the first tokens have no full context yet
+            for t in range(min(self.order, len(ids))):
+                result[t] = self.next_log_probs(ids[:t])[ids[t]]
+        return result
+
+    def log_prob(self, ids: Tensor) -> float:
+        """The exact log-probability that the source begins with these tokens, in nats.
+
+        For a text closed by its end token that is the probability of the text. -inf where the
+        source cannot say it.
+
+        Args:
+            ids: (T,); token ids.
+        Raises:
+            ValueError: no tokens, or an id outside the vocabulary.
+        """
+        return float(self.token_log_probs(ids).sum())
+
+    def stationary(self) -> Tensor:
+        """How often each context occurs in the long run, (V,) * order; sums to one.
+
+        Raises:
+            ValueError: the long run depends on where one starts, so that no single answer exists.
+        """
+        recurrent = self._recurrent_contexts()
+        chain = self._context_chain()[recurrent][:, recurrent]
+        # pi (M - I) = 0 is one equation short; its last one is replaced by sum(pi) = 1.
+        equations = chain.T - torch.eye(len(chain), dtype=chain.dtype)
+        equations[-1] = 1.0
+        right_side = torch.zeros(len(chain), dtype=chain.dtype)
+        right_side[-1] = 1.0
+        result = torch.zeros(len(self._rows), dtype=chain.dtype)
+        result[recurrent] = torch.linalg.solve(equations, right_side).clamp(min=0.0)
+        return result.reshape((len(self.vocabulary),) * self.order)
+
+    def entropy_rate(self) -> float:
+        """The floor: the mean surprise of a perfect model, in nats per token (end tokens too).
+
+        Raises:
+            ValueError: there is no unique stationary distribution.
+        """
+        surprise = -torch.special.xlogy(self._rows, self._rows).sum(-1)  # (S,)
+        return float(self.stationary().reshape(-1) @ surprise)
+
+    @property
+    def _start(self) -> int:
+        """The number of the context that is nothing but end tokens."""
+        digits = [self._ids[self.end]] * self.order
+        return sum(digit * len(self.vocabulary) ** i for i, digit in enumerate(digits))
+
+    def _draws(self, generator: torch.Generator) -> Iterator[int]:
+        """Token ids for ever: each uniform number is looked up in the row's running total."""
+        totals = self._rows.cumsum(-1)
+        totals[totals >= totals[:, -1:]] = 1.0  # rounding must not leave a gap below 1
+        totals, next_context = totals.tolist(), self._next_context.tolist()
+        place = self._first_context(generator)
+        while True:
+            block = torch.rand(1024, dtype=torch.float64, generator=generator)
+            for number in block.tolist():
+                token = bisect_right(totals[place], number)
+                yield token
+                place = next_context[place][token]
+
+    def _first_context(self, generator: torch.Generator) -> int:
+        if self.end is not None:
+            return self._start
+        weights = self.stationary().reshape(-1)
+        return int(torch.multinomial(weights, 1, generator=generator))
+
+    def _first_tokens(self, count: int) -> Tensor:
+        """The joint distribution of the first `count` <= order tokens, (V,) * count."""
+        later = tuple(range(count, self.order))
+        return self.stationary().sum(later) if later else self.stationary()
+
+    def _context_chain(self) -> Tensor:
+        """M, (S, S): the probability that one context is followed by another."""
+        chain = torch.zeros(len(self._rows), len(self._rows), dtype=self._rows.dtype)
+        return chain.scatter_add_(1, self._next_context, self._rows)
+
+    def _reachable(self) -> Tensor:
+        """(S, S); True where the second context can come, some time, after the first."""
+        reach = (self._context_chain() > 0) | torch.eye(len(self._rows), dtype=torch.bool)
+        while True:  # paths of twice the length each time
+            longer = (reach.double() @ reach.double()) > 0
+            if torch.equal(longer, reach):
+                return reach
+            reach = longer
+
+    def _recurrent_contexts(self) -> Tensor:
+        """The contexts, as numbers, that the chain enters at last and never leaves."""
+        reach = self._reachable()
+        recurrent = ~(reach & ~reach.T).any(-1)  # all that it reaches leads back to it
+        if self.end is not None:
+            recurrent &= reach[self._start]
+        classes = torch.unique(reach[recurrent], dim=0)
+        if len(classes) > 1:
+            words = " and ".join(sorted(self._context_words(int(c.nonzero()[0])) for c in classes))
+            raise ValueError(
+                f"expected one stationary distribution, got {len(classes)}: the source can be "
+                f"caught for ever in parts that do not communicate: those of {words}"
+            )
+        return recurrent.nonzero().squeeze(-1)
+
+    def _context_words(self, context: int) -> str:
+        size = len(self.vocabulary)
+        digits = [context // size**i % size for i in reversed(range(self.order))]
+        return repr(self.decode(digits))
+
+    def _check_table(self) -> None:
+        size = len(self.vocabulary)
+        if size == 0 or len(self._ids) != size:
+            raise ValueError(f"expected distinct words, at least one, got {self.vocabulary}")
+        if self.transition.ndim == 0 or set(self.transition.shape) != {size}:
+            raise ValueError(
+                f"expected every axis of the table to have length {size}, one place for each word, "
+                f"got shape {tuple(self.transition.shape)}"
+            )
+        sums = self.transition.sum(-1)
+        wrong = ~torch.isclose(sums, torch.ones_like(sums), rtol=0, atol=1e-9)
+        wrong |= ~(self.transition >= 0).all(-1)  # written so that NaN is caught too
+        if wrong.any():
+            row = tuple(wrong.nonzero()[0].tolist())
+            raise ValueError(
+                f"expected each row to hold probabilities that sum to 1, got {float(sums[row])} "
+                f"after {self.decode(row)!r}, from {float(self.transition[row].min())} "
+                f"to {float(self.transition[row].max())}"
+            )
+        if self.end is not None and self.end not in self._ids:
+            raise ValueError(f"expected the end token among {self.vocabulary}, got {self.end!r}")
+
+    def _check_texts_end(self) -> None:
+        reach = self._reachable()
+        endless = reach[self._start] & ~reach[:, self._start]
+        if endless.any():
+            words = self._context_words(int(endless.nonzero()[0]))
+            raise ValueError(
+                f"expected every text to end, but after {words} {self.end!r} never comes"
+            )
+
+
+_SMALL_ENGLISH = {
+    "<end>": {"the": 0.7, "a": 0.3},
+    "the": {"cat": 0.25, "dog": 0.25, "tabby": 0.15, "river": 0.2, "bank": 0.15},
+    "a": {"cat": 0.3, "dog": 0.35, "tabby": 0.2, "river": 0.1, "bank": 0.05},
+    "tabby": {"cat": 0.9, "sleeps": 0.1},
+    "cat": {"walks": 0.4, "sleeps": 0.35, "<end>": 0.25},
+    "dog": {"walks": 0.35, "sleeps": 0.2, "sees": 0.2, "<end>": 0.25},
+    "river": {"bank": 0.6, "<end>": 0.4},
+    "bank": {"by": 0.2, "<end>": 0.8},
+    "walks": {"by": 0.6, "<end>": 0.4},
+    "sleeps": {"by": 0.4, "<end>": 0.6},
+    "sees": {"the": 0.6, "a": 0.4},
+    "by": {"the": 0.75, "a": 0.25},
+}
+
+
+def small_english() -> MarkovSource:
+    """Twelve words, order 1, about cats, dogs and a river bank: the book's first language."""
+    return MarkovSource.from_table(_SMALL_ENGLISH, end="<end>")

@@ -1,0 +1,409 @@
+"""Which labelled examples does the micro-world make, and how well could a perfect reader do?
+
+The micro-world makes its tasks by construction: labels are balanced, no example is in two parts,
+and since every probability is known, so is the best that any reader of x can do on a test part,
+
+    ceiling = mean over x of max_y p(y | x)        (1 where x alone decides y)
+
+Sources: Radford et al. 2018, section 3.3 (the four families); Warstadt et al. 2019 (acceptability);
+Bowman et al. 2015 (entailment); Gururangan et al. 2018 (hypotheses that give the label away).
+Chapter: `gpt/gpt1_finetuning`.
+"""
+
+import math
+import random
+import statistics
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import repeat
+
+import torch
+
+from .labelled import ORDINALS, PARTS, Example, Task, identity_of
+from .microworld import MicroWorld
+from .microworld_words import (
+    ACTS,
+    ASPECTS,
+    ATTRIBUTES,
+    CAPITALS,
+    COUNTRIES,
+    OBJECTS,
+    PEOPLE,
+    PLACES,
+    VALUES,
+    ZORB,
+)
+
+# ---- classification ------------------------------------------------------------------------------
+
+
+def sentiment(
+    world: MicroWorld, *, train: int, validation: int, test: int, generator: torch.Generator
+) -> Task:
+    """Is a review praise or blame? The first one to three sentences; the label is the hidden mood.
+
+    An adjective of the other polarity slips in now and then (`polarity_noise`), so nobody can be
+    always right. The ceiling comes from the exact p(mood | text).
+    """
+    world, rng = _reviews(world), _rng(generator)
+
+    def draw(document, _):
+        text = _first_sentences(document.words, rng.randint(1, 3))
+        return Example((text,), _MOODS.index(document.hidden[1]))
+
+    def best(example):
+        praise = _praise(world, example.texts[0])
+        return max(praise, 1 - praise)
+
+    task, sizes = ("sentiment", "classification", _MOODS), (train, validation, test)
+    return _build(task, draw, _documents(world, generator), sizes, rng, best)
+
+
+def acceptability(
+    world: MicroWorld, *, train: int, validation: int, test: int, generator: torch.Generator
+) -> Task:
+    """Can the language say this? A document, or one made impossible by the least change.
+
+    Two of its words change places, or one gives way to another of its kind: a person, a place, a
+    capital, as often as each is spoken of. Both labels take documents for which that was found, so
+    that length and subject tell nothing. What is possible has a probability above 0 and the rest
+    has none, so the ceiling is 1.
+    """
+    world, rng = replace(world, longest=min(world.longest, 59)), _rng(generator)
+    pools = {}  # kind: its words, as often as they are spoken of
+    for each in world.sample(300, generator=generator):
+        for word in each.words:
+            pools.setdefault(_KIND_OF.get(word), []).append(word)
+
+    def changed(words, swap):
+        result = list(words)
+        if swap:
+            i, j = rng.sample(range(len(words)), 2)
+            result[i], result[j] = words[j], words[i]
+        elif places := [i for i, word in enumerate(words) if word in _KIND_OF]:
+            i = rng.choice(places)
+            result[i] = rng.choice(pools[_KIND_OF[words[i]]])
+        return result
+
+    def draw(document, label):
+        words, swap = document.words[:-1], rng.random() < 0.5
+        for _ in range(20):
+            other = changed(words, swap)
+            if world.log_prob(other) == -math.inf:
+                return Example((" ".join(words if label else other),), label)
+        return None
+
+    task, sizes = (
+        ("acceptability", "classification", ("impossible", "possible")),
+        (train, validation, test),
+    )
+    return _build(task, draw, _documents(world, generator), sizes, rng)
+
+
+# ---- entailment ----------------------------------------------------------------------------------
+
+
+def entailment(
+    world: MicroWorld,
+    *,
+    train: int,
+    validation: int,
+    test: int,
+    generator: torch.Generator,
+    has: float = 0.25,
+) -> Task:
+    """Does a claim follow from a story? "bob is in the hall", "ann has the apple".
+
+    The verdict is the language's own: the only one of true, false and unclear that can follow the
+    story and "they say bob is in the hall :". Claims name only what the story names. Every story
+    could have had each label, so it gives none away. That somebody has a thing is never unclear:
+    who sees the claim alone is right in 1/3 + has/3 of the cases at most, in expectation.
+
+    Args:
+        has: the share of claims of having among the true and among the false ones.
+    """
+    if not 0 <= has <= 1:
+        raise ValueError(f"expected has from 0 to 1, got {has}")
+    stories, judge = _stories(world)
+    rng, labels = _rng(generator), ("false", "true", "unclear")
+
+    def follows(words, claim, verdict):
+        said = (*words, "they", "say", *claim.split(), ":", verdict)
+        return judge.log_prob(said) > -math.inf
+
+    def draw(document, label):
+        words = document.words[:-1]
+        cast, places, things = (_named(words, kind) for kind in (PEOPLE, PLACES, OBJECTS))
+        if not places:
+            return None
+        claims = {(verb, name): [] for verb in ("is", "has") for name in labels}
+        unsure = [who for who in cast if follows(words, f"{who} is in the {places[0]}", labels[2])]
+        for who in cast if unsure else ():  # most stories leave nobody's place open
+            claimed = [f"{who} is in the {place}" for place in places]
+            claimed += [f"{who} has the {what}" for what in things]
+            for claim in claimed:
+                verb, verdict = claim.split()[1], labels[follows(words, claim, "true")]
+                if verb == "is" and who in unsure:  # then it is, whatever the place
+                    verdict = "unclear"
+                claims[verb, verdict].append(claim)
+        if not all(found for key, found in claims.items() if key != ("has", "unclear")):
+            return None
+        verb = "has" if labels[label] != "unclear" and rng.random() < has else "is"
+        return Example((" ".join(words), rng.choice(claims[verb, labels[label]])), label)
+
+    task, sizes = ("entailment", "entailment", labels), (train, validation, test)
+    return _build(task, draw, _documents(stories, generator), sizes, rng)
+
+
+# ---- similarity ----------------------------------------------------------------------------------
+
+
+def paraphrases(
+    world: MicroWorld, *, train: int, validation: int, test: int, generator: torch.Generator
+) -> Task:
+    """Same facts in other words, or the same words in other roles?
+
+    same:  then ann gave the apple to bob .   then bob received the apple from ann .
+    other: then ann gave the apple to bob .   then ann received the apple from bob .
+
+    The two verbs differ, whatever the label; only who gives and who receives is exchanged. The
+    words of both texts, counted, therefore have the same distribution under both labels. In two of
+    three pairs another fact stands before or behind, the same in both texts. The ceiling is 1.
+    """
+    rng = _rng(generator)
+    people, places = PEOPLE[: world.people], PLACES[: world.places]
+    objects = OBJECTS[: world.objects]
+    if min(len(people), len(objects)) < 2:
+        raise ValueError(
+            "expected a world of at least 2 people and 2 objects, got "
+            f"{len(people)} and {len(objects)}"
+        )
+
+    def draw(_, label):
+        giver, receiver = rng.sample(people, 2)
+        verbs, (what, thing) = rng.sample(_TRANSFERS, 2), rng.sample(objects, 2)
+        roles = ((giver, receiver), (giver, receiver) if label else (receiver, giver))
+        texts = [_transfer(verb, *pair, what) for verb, pair in zip(verbs, roles, strict=True)]
+        where, who = rng.randrange(3), rng.choice(people)
+        ways, rest = rng.choice(
+            (
+                (("went", "walked"), f"to the {rng.choice(places)}"),
+                (("dropped", "left"), f"the {thing}"),
+                (("took", "grabbed"), f"the {thing}"),
+            )
+        )
+        for i in range(2):
+            more = f"then {who} {rng.choice(ways)} {rest} ."
+            texts[i] = (texts[i], f"{more} {texts[i]}", f"{texts[i]} {more}")[where]
+        return Example(tuple(texts), label)
+
+    task, sizes = ("paraphrases", "similarity", ("other", "same")), (train, validation, test)
+    return _build(task, draw, repeat(None), sizes, rng)
+
+
+def same_polarity(
+    world: MicroWorld, *, train: int, validation: int, test: int, generator: torch.Generator
+) -> Task:
+    """Are two reviews of one mind? Beginnings of one or two sentences each, of any two topics.
+
+    With p and q the probabilities of praise given each text, p(same) = p q + (1 − p)(1 − q).
+    """
+    world, rng = _reviews(world), _rng(generator)
+
+    def draw(pair, _):
+        texts = (_first_sentences(each.words, rng.randint(1, 2)) for each in pair)
+        return Example(tuple(texts), int(pair[0].hidden == pair[1].hidden))
+
+    def best(example):
+        p, q = (_praise(world, text) for text in example.texts)
+        same = p * q + (1 - p) * (1 - q)
+        return max(same, 1 - same)
+
+    reviews = _documents(world, generator)
+    task, sizes = ("same polarity", "similarity", ("opposite", "same")), (train, validation, test)
+    return _build(task, draw, zip(reviews, reviews, strict=True), sizes, rng, best)
+
+
+# ---- choice --------------------------------------------------------------------------------------
+
+
+def endings(
+    world: MicroWorld, *, train: int, validation: int, test: int, generator: torch.Generator
+) -> Task:
+    """Which sentence can follow a story? "the apple is in the hall .", "… the barn .", …
+
+    Three sentences about one thing, of three places or of three people that the story names, of
+    which the language can say exactly one; that there is one, is checked. The ceiling is 1.
+    """
+    stories, judge = _stories(world)
+    rng = _rng(generator)
+
+    def draw(document, label):
+        words = document.words[:-1]
+        what = rng.choice(_named(words, OBJECTS))
+        start, names = rng.choice((("with", PEOPLE), ("in the", PLACES)))
+        choices = [f"the {what} is {start} {name} ." for name in _named(words, names)]
+        can = [each for each in choices if judge.log_prob((*words, *each.split())) > -math.inf]
+        if len(choices) < 3 or len(can) != 1:
+            return None
+        shown = rng.sample([each for each in choices if each not in can], 2)
+        shown.insert(label, can[0])
+        return Example((" ".join(words), *shown), label)
+
+    task, sizes = ("endings", "choice", ORDINALS[:3]), (train, validation, test)
+    return _build(task, draw, _documents(stories, generator), sizes, rng)
+
+
+def answers(
+    world: MicroWorld, *, train: int, validation: int, test: int, generator: torch.Generator
+) -> Task:
+    """What is the dish of arvia? Some facts that close with a question, and three answers to it.
+
+    The answer seldom stands in the context: who has read of the countries before, knows. The
+    choices are the answers to three drawn questions of a kind, one of which is then asked, so that
+    no choice is likelier than another to whoever sees the choices alone. The ceiling is 1.
+    """
+    facts = _only(world, "facts", demonstrations=1.0, longest=min(world.longest, 48))
+    rng, waiting = _rng(generator), {}
+
+    def draw(document, label):
+        *context, right, _, _ = document.words
+        alike = waiting.setdefault(_KIND_OF[right], {})
+        alike[right] = " ".join(context)
+        if len(alike) < 3:
+            return None
+        shown = rng.sample([*alike], 3)
+        context = alike[shown[label]]
+        alike.clear()
+        return Example((context, *(f"{each} ." for each in shown)), label)
+
+    task, sizes = ("answers", "choice", ORDINALS[:3]), (train, validation, test)
+    return _build(task, draw, _documents(facts, generator), sizes, rng)
+
+
+# ---- what the builders share ---------------------------------------------------------------------
+
+
+_MOODS = ("blame", "praise")
+_PATIENCE = 5_000  # how often in a row nothing new may come
+_TRANSFERS = ("gave", "handed", "got", "received")
+_KIND_OF = {
+    word: kind
+    for kind, words in enumerate(
+        (
+            *(PEOPLE, PLACES, OBJECTS, COUNTRIES, CAPITALS, ATTRIBUTES, ACTS, *VALUES.values()),
+            *([ZORB[word] for word in words] for words in (PEOPLE, OBJECTS, ACTS)),
+            *(("true", "false", "unclear"), [a for words in ASPECTS.values() for a in words]),
+        )
+    )
+    for word in words
+}
+
+
+def _only(world: MicroWorld, kind: str, **changes) -> MicroWorld:
+    """The world with documents of one kind, which make no claims and close with no question."""
+    shares = dict.fromkeys(("stories", "reviews", "facts", "translations"), 0.0) | {kind: 1.0}
+    plain = {"claims": 0.0, "demonstrations": 0.0}
+    return replace(world, **shares | plain | changes)
+
+
+def _reviews(world: MicroWorld) -> MicroWorld:
+    """Short reviews."""
+    return _only(world, "reviews", cast=1, things=1, longest=min(world.longest, 32))
+
+
+def _stories(world: MicroWorld) -> tuple[MicroWorld, MicroWorld]:
+    """Stories that leave room for one more sentence, and the world that says whether it can be."""
+    longest = min(world.longest, 64)
+    stories = _only(world, "stories", longest=longest - 8)  # 8: the longest of its sentences
+    return stories, replace(stories, claims=(1 - world.stop) / 2, longest=longest)
+
+
+def _documents(world: MicroWorld, generator: torch.Generator) -> Iterator:
+    """Documents without end."""
+    while True:
+        yield from world.sample(100, generator=generator)
+
+
+def _rng(generator: torch.Generator) -> random.Random:
+    """Draws of single words; those of torch would cost more than the words."""
+    return random.Random(
+        int(torch.randint(2**62, (), generator=generator, device=generator.device))
+    )
+
+
+def _named(words: Sequence[str], kind: Sequence[str]) -> list[str]:
+    """The words of a kind in the order in which a text names them."""
+    return [word for word in dict.fromkeys(words) if word in kind]
+
+
+def _first_sentences(words: Sequence[str], most: int) -> str:
+    """At most the first `most` sentences of a document, as a text."""
+    stops = [i for i, word in enumerate(words, start=1) if word == "."]
+    return " ".join(words[: stops[:most][-1]])
+
+
+def _praise(world: MicroWorld, review: str) -> float:
+    """The exact p(praise | how a review begins)."""
+    probs = {each.hidden[1]: math.exp(each.log_prob) for each in world.derivations(review)}
+    return probs.get("praise", 0.0) / sum(probs.values())
+
+
+def _transfer(verb: str, giver: str, receiver: str, what: str) -> str:
+    """then ann gave the apple to bob .   then bob got the apple from ann ."""
+    if verb in _TRANSFERS[:2]:
+        return f"then {giver} {verb} the {what} to {receiver} ."
+    return f"then {receiver} {verb} the {what} from {giver} ."
+
+
+def _build(
+    task: tuple[str, str, tuple[str, ...]],
+    draw: Callable[[object, int], Example | None],
+    material: Iterable,
+    sizes: tuple[int, int, int],
+    rng: random.Random,
+    best: Callable[[Example], float] = lambda example: 1.0,
+) -> Task:
+    """A task of different examples, every label as often as the others in each part (or once more).
+
+    Args:
+        task: name, family, labels.
+        draw: makes an example from material, with the given label where it has the choice; None if
+            this material does not do.
+        material: what examples are made of, one after the other.
+        sizes: of the three parts.
+        best: the probability of an example's likeliest label.
+    Raises:
+        ValueError: sizes out of range, or not so many different examples.
+    """
+    _, family, labels = task
+    if min(sizes) < 0 or sizes[0] < 2:
+        raise ValueError(f"expected 2 or more training examples and no size below 0, got {sizes}")
+    k = len(labels)
+    quotas = [[size // k + (label < size % k) for label in range(k)] for size in sizes]
+    wanted = [sum(of_label) for of_label in zip(*quotas, strict=True)]
+    found, seen, idle, material = [[] for _ in labels], set(), 0, iter(material)
+    while lacking := [label for label in range(k) if len(found[label]) < wanted[label]]:
+        example = draw(next(material), rng.choice(lacking))
+        identity = example and identity_of(family, example.texts)
+        idle += 1
+        if example and example.label in lacking and identity not in seen:
+            seen.add(identity)
+            found[example.label].append(example)
+            idle = 0
+        if idle > _PATIENCE:
+            raise ValueError(
+                f"expected {wanted} different examples of {labels}, got {[*map(len, found)]}: ask "
+                "for fewer, or for a larger world"
+            )
+    for examples in found:
+        rng.shuffle(examples)
+    parts = {}
+    for part, quota in zip(PARTS, quotas, strict=True):
+        taken = [found[label].pop() for label in range(k) for _ in range(quota[label])]
+        rng.shuffle(taken)
+        parts[part] = tuple(taken)
+    sure = [*map(best, parts["test"])]
+    ceiling = statistics.fmean(sure) if sure else None
+    error = statistics.stdev(sure) / math.sqrt(len(sure)) if len(sure) > 1 else None
+    return Task(*task, **parts, ceiling=ceiling, ceiling_error=error)

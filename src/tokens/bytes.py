@@ -1,0 +1,319 @@
+"""How does a text become whole numbers, and how do the numbers become the text again?
+
+A tokenizer is a pair of functions, enc from text to ids and dec from ids to text. All tokenizers
+share one small interface: `encode`, `decode`, `vocab_size`, `token_bytes` and `specials`. They
+differ in what a token is: here a character, a word, or a byte. Bytes give back every text that
+UTF-8 can write, but refuse the character NUL, since its byte is their end token.
+
+Derived in the chapter `tokens/bytes`.
+"""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from itertools import chain
+from typing import Self
+
+import regex
+
+from . import files
+
+UNKNOWN, PADDING, START, END = "<|unknown|>", "<|padding|>", "<|start|>", "<|endoftext|>"
+FOUR_SPECIALS = (UNKNOWN, PADDING, START, END)
+WORD_PATTERN = r"\w+|[^\w\s]"  # words, and each other mark by itself
+
+
+# ---- what all tokenizers share -------------------------------------------------------------------
+
+
+class Tokenizer(ABC):
+    """A text's way to ids and back.
+
+    Attributes:
+        specials: name -> id of each special token. Text that spells such a name stays text, unless
+            the caller allows that name: whoever writes a text must not be able to end it.
+    """
+
+    specials: dict[str, int]
+    _bytes: dict[int, bytes]  # what each id stands for; a special token stands for its name
+
+    def encode(self, text: str, allowed_special: Collection[str] = ()) -> list[int]:
+        """The ids of a text.
+
+        Args:
+            text: any text without lone surrogates.
+            allowed_special: the names that may become special tokens, `tokenizer.specials` for all
+                of them. Where several fit, the first in the text wins, then the longest.
+        Raises:
+            TypeError: the text is not a string, or `allowed_special` is one.
+            ValueError: a lone surrogate; a name that is none of `specials`.
+        """
+        check_text(text)
+        if not allowed_special:
+            return self._encode(text)
+        ids = []
+        for number, part in enumerate(self._parted(text, allowed_special)):
+            if number % 2:
+                ids.append(self.specials[part])
+            else:
+                ids += self._encode(part)
+        return ids
+
+    @abstractmethod
+    def _encode(self, text: str) -> list[int]:
+        """The ids of a text that is free of special tokens."""
+
+    def _parted(self, text: str, allowed_special: Collection[str]) -> list[str]:
+        """The text cut at allowed special tokens: text, name, text, name, …, text."""
+        if isinstance(allowed_special, str):
+            raise TypeError(
+                f"allowed_special must be a collection of names, got the string "
+                f"{allowed_special!r}; write ({allowed_special!r},)"
+            )
+        if unknown := set(allowed_special) - set(self.specials):
+            raise ValueError(
+                f"allowed_special must be among {list(self.specials)}, got {sorted(unknown)}"
+            )
+        # The first of the alternatives that fits is taken, so the longest must stand first.
+        longest_first = sorted(allowed_special, key=len, reverse=True)
+        return regex.split(f"({'|'.join(map(regex.escape, longest_first))})", text)
+
+    def encode_batch(
+        self, texts: Iterable[str], allowed_special: Collection[str] = ()
+    ) -> list[list[int]]:
+        """The ids of each text; see `encode`."""
+        return [self.encode(text, allowed_special) for text in texts]
+
+    def decode(self, ids: Iterable[int], errors: str = "replace") -> str:
+        """The text that the ids spell; a special token spells its name.
+
+        Args:
+            ids: of this tokenizer.
+            errors: what to do where the bytes are not UTF-8, as happens when a text was cut between
+                two tokens of one character: "replace" writes U+FFFD there, "strict" raises,
+                "ignore" leaves the bytes out.
+        Raises:
+            ValueError: an id out of range, or `errors` is none of these.
+            UnicodeDecodeError: bytes that are not UTF-8, with "strict".
+        """
+        _check_errors(errors)
+        return b"".join(self._spelled(ids)).decode("utf-8", errors)
+
+    def _spelled(self, ids: Iterable[int]) -> list[bytes]:
+        """The bytes of each token."""
+        ids = list(ids)
+        try:
+            return list(map(self._bytes.__getitem__, ids))
+        except (KeyError, TypeError):
+            place = next(p for p, one in enumerate(ids) if not _is_key(one, self._bytes))
+            raise ValueError(
+                f"expected ids from 0 to {self.vocab_size - 1}, got {ids[place]!r} at position "
+                f"{place}; was it another tokenizer's? (A tensor's ids: tensor.tolist())"
+            ) from None
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """The bytes that one id stands for, which need not be whole characters."""
+        return self._spelled([token_id])[0]
+
+    @property
+    def vocab_size(self) -> int:
+        """The number of ids, special tokens included: they run from 0 to `vocab_size - 1`."""
+        return len(self._bytes)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(vocab_size={self.vocab_size}, specials={self.specials})"
+
+
+def _is_key(key: object, table: Mapping) -> bool:
+    try:
+        return key in table
+    except TypeError:
+        return False
+
+
+def check_text(text: str) -> None:
+    """Refuse what no tokenizer can encode.
+
+    Raises:
+        TypeError: the text is not a string. ValueError: it has a lone surrogate.
+    """
+    if not isinstance(text, str):
+        hint = '; decode it first: text.decode("utf-8")' if isinstance(text, bytes) else ""
+        raise TypeError(f"expected a text, a str, got {type(text).__name__}{hint}")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"expected text that UTF-8 can write, got the lone surrogate "
+            f"U+{ord(text[error.start]):04X} at character {error.start}; was a file read with "
+            'errors="surrogateescape", or half of a \\ud83d\\ude00 pair cut off?'
+        ) from None
+
+
+def _check_errors(errors: str) -> None:
+    if errors not in ("replace", "strict", "ignore"):
+        raise ValueError(f'errors must be "replace", "strict" or "ignore", got {errors!r}')
+
+
+def as_texts(text: str | Iterable[str]) -> Iterable[str]:
+    """One text or many, as many."""
+    return [text] if isinstance(text, str) else text
+
+
+def special_names(specials: Iterable[str]) -> list[str]:
+    """The names of special tokens, if they can be names.
+
+    Raises:
+        TypeError: a string rather than a collection of names.
+        ValueError: a name twice, an empty one, or one with a lone surrogate.
+    """
+    if isinstance(specials, str):
+        raise TypeError(f"specials must be a collection of names, write ({specials!r},)")
+    names = list(specials)
+    if len(set(names)) < len(names) or not all(isinstance(n, str) and n for n in names):
+        raise ValueError(f"specials must be different names that are not empty, got {names}")
+    for name in names:
+        check_text(name)
+    return names
+
+
+def enumerated(names: Iterable[str], first: int) -> dict[str, int]:
+    """The id of each name, from `first` on."""
+    return {name: number for number, name in enumerate(names, start=first)}
+
+
+# ---- characters, words, bytes --------------------------------------------------------------------
+
+
+class _ListTokenizer(Tokenizer):
+    """A tokenizer that knows a list of pieces and calls every other piece unknown."""
+
+    kind: str  # what its pieces are, in the plural
+
+    def __init__(self, pieces: Iterable[str]):
+        pieces = list(pieces)
+        if len(set(pieces)) < len(pieces):
+            raise ValueError("expected different pieces, got one of them twice")
+        self.specials = enumerated(FOUR_SPECIALS, 0)
+        self._ids = enumerated(pieces, len(FOUR_SPECIALS))
+        names = chain(self.specials, self._ids)
+        self._bytes = {number: name.encode() for number, name in enumerate(names)}
+
+    @classmethod
+    def train(cls, text: str | Iterable[str], vocab_size: int | None = None) -> Self:
+        """The tokenizer of the most frequent pieces of a text; ties in the order of code points.
+
+        Args:
+            text: one text, or an iterable of texts.
+            vocab_size: the greatest size, the four special tokens included; None: no limit.
+        """
+        if vocab_size is not None and vocab_size < len(FOUR_SPECIALS):
+            raise ValueError(
+                f"vocab_size must be at least {len(FOUR_SPECIALS)}, one id for each of "
+                f"{FOUR_SPECIALS}, got {vocab_size}"
+            )
+        counts = Counter()
+        for one in as_texts(text):
+            check_text(one)
+            counts.update(cls.pieces(one))
+        ranked = sorted(counts, key=lambda piece: (-counts[piece], piece))
+        return cls(ranked if vocab_size is None else ranked[: vocab_size - len(FOUR_SPECIALS)])
+
+    @staticmethod
+    @abstractmethod
+    def pieces(text: str) -> list[str]:
+        """The text cut into pieces."""
+
+    def _encode(self, text: str) -> list[int]:
+        unknown = self.specials[UNKNOWN]
+        return [self._ids.get(piece, unknown) for piece in self.pieces(text)]
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the pieces to a JSON file, which `load` reads."""
+        files.write_pieces(path, self.kind, [*self._ids])
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """The tokenizer that `save` wrote.
+
+        Raises:
+            ValueError: the file is not such a file, or of another kind of pieces.
+        """
+        with files.naming(path):
+            return cls(files.read_pieces(path, cls.kind))
+
+
+class CharacterTokenizer(_ListTokenizer):
+    """One id for each character of the training text, after one each for unknown, padding, start
+    and end.
+
+    **Loss**: a character that the training text did not have comes back as `<|unknown|>`.
+
+    >>> CharacterTokenizer.train("banana").encode("nab")
+    [5, 4, 6]
+    """
+
+    kind = "characters"
+
+    @staticmethod
+    def pieces(text: str) -> list[str]:
+        """The characters of a text."""
+        return list(text)
+
+
+class WordTokenizer(_ListTokenizer):
+    """One id for each word or mark of the training text, after one each for unknown, padding, start
+    and end.
+
+    **Loss**: white space comes back as one space between any two tokens, before marks too; a word
+    that the training text did not have comes back as `<|unknown|>`.
+
+    >>> words = WordTokenizer.train("to be, or not to be")
+    >>> words.decode(words.encode("to  be,\\nor to see"))
+    'to be , or to <|unknown|>'
+    """
+
+    kind = "words"
+
+    @staticmethod
+    def pieces(text: str) -> list[str]:
+        """The words and marks of a text, without the white space between them."""
+        return regex.findall(WORD_PATTERN, text)
+
+    def decode(self, ids: Iterable[int], errors: str = "replace") -> str:
+        """The words with one space between them; see `Tokenizer.decode`."""
+        _check_errors(errors)
+        return " ".join(spelled.decode("utf-8", errors) for spelled in self._spelled(ids))
+
+
+class ByteTokenizer(Tokenizer):
+    """Ids 0 to 255 are the bytes of UTF-8, and 0 is the end token as well.
+
+    The byte 0 occurs in no text worth reading, so 256 ids are enough for bytes and end token
+    together, here as in `Corpus.to_bytes`. The price: the name of the end token is spelled as the
+    byte 0, and a text that holds one is refused, since it would forge an end. Whoever allows
+    `END` may write it.
+
+    >>> ByteTokenizer().encode("né")
+    [110, 195, 169]
+    """
+
+    def __init__(self):
+        self.specials = {END: 0}
+        self._bytes = {number: bytes([number]) for number in range(256)}
+
+    def _parted(self, text: str, allowed_special: Collection[str]) -> list[str]:
+        super()._parted(text, allowed_special)  # which checks the names
+        parts = text.split("\0")
+        return [part for text in parts for part in (text, END)][:-1]
+
+    def _encode(self, text: str) -> list[int]:
+        if "\0" in text:
+            raise ValueError(
+                f"expected text without the byte 0, which is the end token, got one at character "
+                f"{text.index(chr(0))}; allowed_special=(END,) lets a text end"
+            )
+        return list(text.encode())
