@@ -12,7 +12,7 @@ from dependencies import key, modules
 from teeth import snapshots
 from teeth.chapter import data_read, flowing_into, statements, upstream
 from teeth.mutations import mutated, mutations
-from teeth.noise import UnchangedError, noise, rows
+from teeth.noise import DRAWS, UnchangedError, noise, rows
 from teeth.search import examine
 
 HEADER = (Path(__file__).parents[1] / "book/likelihood/surprise.md").read_text().split("\n(")[0]
@@ -154,6 +154,19 @@ def test_seeds_and_assertions_are_left_alone():
     changed = {ast.unparse(mutated(ast.parse(source), m)) for m in mutations(ast.parse(source))}
     assert all("manual_seed(3)" in text for text in changed if "draw" in text and "noise" in text)
     assert all("assert f(5) == 6" in text for text in changed)
+
+
+@pytest.fixture(autouse=True)
+def as_a_changed_run_begins():
+    DRAWS.seed(0)
+
+
+def test_two_calls_draw_other_noise():
+    first, second = noise(1.0), noise(1.0)
+    assert first != second
+    torch = pytest.importorskip("torch")
+    same = torch.arange(9.0)
+    assert not noise(same).equal(noise(same))
 
 
 @pytest.mark.parametrize(

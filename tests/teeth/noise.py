@@ -5,18 +5,21 @@ import inspect
 import random
 
 
+DRAWS = random.Random(0)  # a changed run is a fork, so each begins here; no two calls draw alike
+
+
 class UnchangedError(Exception):
     """The value is of a kind that noise does not reach: this was no mutation."""
 
 
 def noise(value):
     """Noise of the same shape and scale: numbers drawn anew, choices made anew, texts shuffled."""
-    return altered(value, random.Random(0), rows=False)
+    return altered(value, DRAWS, rows=False)
 
 
 def rows(value):
     """The same numbers in another order, along the first axis."""
-    return altered(value, random.Random(1), rows=True)
+    return altered(value, DRAWS, rows=True)
 
 
 def altered(value, rng, *, rows):
@@ -47,9 +50,9 @@ def noisy(value, rng):
     if kind == "numpy" and hasattr(value, "shape"):
         return noisy_array(value, rng)
     if kind == "torch" and hasattr(value, "is_floating_point"):
-        return noisy_tensor(value)
+        return noisy_tensor(value, rng)
     if hasattr(value, "state_dict") and hasattr(value, "parameters"):
-        return noisy_model(value)
+        return noisy_model(value, rng)
     if hasattr(value, "__dict__") and not callable(value) and not inspect.ismodule(value):
         other = copy.copy(value)
         for name, old in vars(value).items():
@@ -89,10 +92,10 @@ def noisy_array(value, rng):
     return (mean + spread * draw.standard_normal(value.shape)).astype(value.dtype)
 
 
-def noisy_tensor(value):
+def noisy_tensor(value, rng):
     import torch
 
-    draw = torch.Generator().manual_seed(0)
+    draw = torch.Generator().manual_seed(rng.randrange(2**63))
     plain = value.detach().cpu()
     if not plain.numel():
         return None
@@ -110,13 +113,13 @@ def noisy_tensor(value):
     return value - value.detach() + new if value.requires_grad else new  # the gradient goes on
 
 
-def noisy_model(value):
+def noisy_model(value, rng):
     import torch
 
     other = copy.deepcopy(value)
     with torch.no_grad():
         for each in other.parameters():
-            each.copy_(noisy_tensor(each.detach()))
+            each.copy_(noisy_tensor(each.detach(), rng))
     return other
 
 
