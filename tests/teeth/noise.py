@@ -4,7 +4,6 @@ import copy
 import inspect
 import random
 
-
 DRAWS = random.Random(0)  # a changed run is a fork, so each begins here; no two calls draw alike
 
 
