@@ -54,30 +54,30 @@ def scaled_dot_product_attention(
     Raises:
         ValueError: shapes, types or devices do not fit, or a query may attend to nothing.
     """
-    scale = 1 / math.sqrt(queries.shape[-1]) if scale is None else scale
     _check_parts(queries, keys, values)
-    if not need_weights and mask is None and bias is None and _is_plain(queries, keys, causal):
-        is_causal = causal and queries.shape[-2] > 1
-        return functional.scaled_dot_product_attention(
-            queries, keys, values, dropout_p=dropout, is_causal=is_causal, scale=scale
-        ), None
-    allowed = _allowed(mask, causal, queries, keys)
+    scale = 1 / math.sqrt(queries.shape[-1]) if scale is None else scale
     if not need_weights:
-        added = allowed if bias is None else _forbidden_to_minus_infinity(bias, allowed)
-        return functional.scaled_dot_product_attention(
-            queries, keys, values, attn_mask=added, dropout_p=dropout, scale=scale
-        ), None
+        return _fused(queries, keys, values, mask, causal, bias, scale, dropout), None
     scores = queries @ keys.mT * scale  # (..., T, S)
     if bias is not None:
         scores = scores + bias
-    weights = torch.softmax(_forbidden_to_minus_infinity(scores, allowed), dim=-1)
-    weights = functional.dropout(weights, dropout, training=dropout > 0)
+    scores = _forbidden_to_minus_infinity(scores, _allowed(mask, causal, queries, keys))
+    weights = functional.dropout(torch.softmax(scores, dim=-1), dropout, training=dropout > 0)
     return weights @ values, weights
 
 
-def _is_plain(queries: Tensor, keys: Tensor, causal: bool) -> bool:
-    """Whether the fused kernel's own idea of causality, the first T of S, is ours."""
-    return not causal or queries.shape[-2] in (1, keys.shape[-2])
+def _fused(queries, keys, values, mask, causal, bias, scale, dropout) -> Tensor:
+    """The same output by torch's kernel; without a mask of ours it takes its fastest road."""
+    options = {"dropout_p": dropout, "scale": scale}
+    # Its own idea of causality is the first T of S positions, ours the last T.
+    alike = not causal or queries.shape[-2] in (1, keys.shape[-2])
+    if mask is None and bias is None and alike:
+        options["is_causal"] = causal and queries.shape[-2] > 1
+    else:
+        allowed = _allowed(mask, causal, queries, keys)
+        added = allowed if bias is None else _forbidden_to_minus_infinity(bias, allowed)
+        options["attn_mask"] = added
+    return functional.scaled_dot_product_attention(queries, keys, values, **options)
 
 
 def _allowed(mask: Tensor | None, causal: bool, queries: Tensor, keys: Tensor) -> Tensor | None:

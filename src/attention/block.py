@@ -174,18 +174,13 @@ class Block(nn.Module):
         if self.cross != (memory is not None):
             expected = "a memory for" if self.cross else "no memory without"
             raise ValueError(f"expected {expected} cross-attention (cross={self.cross})")
-        x = self._add(
-            x,
-            self.attention_norm,
-            lambda x: self.attention(x, mask=mask, causal=causal, cache=cache),
-        )
-        if self.cross:
-            x = self._add(
-                x, self.cross_norm, lambda x: self.cross_attention(x, memory, mask=memory_mask)
-            )
-        return self._add(x, self.feed_forward_norm, self.feed_forward)
-
-    def _add(self, x: Tensor, norm: LayerNorm, part: Callable[[Tensor], Tensor]) -> Tensor:
+        drop, within = self.dropout, {"mask": mask, "causal": causal, "cache": cache}
         if self.norm == "pre":
-            return x + self.dropout(part(norm(x)))
-        return norm(x + self.dropout(part(x)))
+            x = x + drop(self.attention(self.attention_norm(x), **within))
+            if self.cross:
+                x = x + drop(self.cross_attention(self.cross_norm(x), memory, mask=memory_mask))
+            return x + drop(self.feed_forward(self.feed_forward_norm(x)))
+        x = self.attention_norm(x + drop(self.attention(x, **within)))
+        if self.cross:
+            x = self.cross_norm(x + drop(self.cross_attention(x, memory, mask=memory_mask)))
+        return self.feed_forward_norm(x + drop(self.feed_forward(x)))

@@ -15,6 +15,7 @@ Derived in the chapter `attention/recurrence`.
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -72,6 +73,8 @@ def lstm_step(
 
 class _Recurrent(nn.Module):
     """What RNN and LSTM share: everything but the step, which torch's kernels take."""
+
+    causal, context_length = True, None
 
     def __init__(
         self,
@@ -141,6 +144,31 @@ class _Recurrent(nn.Module):
         """Logits, (..., V), from states, (..., H)."""
         return self.output(self.dropout(states))
 
+    def layers(self) -> list[list[nn.Parameter]]:
+        """The parameters by depth: embeddings, each layer, and the output."""
+        above = [p for p in self.output.parameters() if p is not self.token_table]
+        return [[self.token_table], *self.recurrence.all_weights, above]
+
+    @property
+    def channels(self) -> int:
+        return self.recurrence.hidden_size
+
+    @property
+    def token_table(self) -> nn.Parameter:
+        return self.embedding.weight
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return {
+            "vocabulary_size": self.vocabulary_size,
+            "embedding_size": self.recurrence.input_size,
+            "hidden_size": self.recurrence.hidden_size,
+            "layers": self.recurrence.num_layers,
+            "tied": self.output.weight is self.token_table,
+            "dropout": self.dropout.p,
+            "end": self.end,
+        }
+
     def states_from(self, embedded: Tensor) -> Tensor:
         """The hidden states of the last layer, (B, T, H), from embeddings, (B, T, C), of one text.
 
@@ -174,6 +202,8 @@ class RNN(_Recurrent):
             is not in the vocabulary.
     """
 
+    kind = "rnn"
+
     def __init__(
         self,
         vocabulary_size: int,
@@ -203,6 +233,8 @@ class LSTM(_Recurrent):
     Raises:
         ValueError: as `RNN`.
     """
+
+    kind = "lstm"
 
     def __init__(
         self,

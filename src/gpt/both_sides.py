@@ -13,6 +13,8 @@ Sources: Devlin et al. 2019, section 3; Raffel et al. 2020, section 3.2.
 Derived in the chapter `gpt/both_sides`.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -21,10 +23,10 @@ from ..attention.encoder_decoder import Encoder, EncoderDecoder
 from ..attention.masks import padding_mask
 from ..attention.positions import LearnedPositions
 from ..tools.checks import check_batch
-from .gpt2 import GPTConfig, blocks_of, initialise
+from .gpt2 import Configured, GPTConfig, blocks_of, initialise
 
 
-class EncoderLM(nn.Module):
+class EncoderLM(Configured):
     """A language model of hidden tokens: BERT, and with a prefix mask a prefix language model.
 
     >>> config = GPTConfig(5, context_length=7, layers=1, heads=2, channels=4)
@@ -39,6 +41,8 @@ class EncoderLM(nn.Module):
     Raises:
         ValueError: the configuration is not tied.
     """
+
+    kind, causal = "encoder", False
 
     def __init__(self, config: GPTConfig, *, segments: int = 0, generator: torch.Generator):
         super().__init__()
@@ -93,8 +97,21 @@ class EncoderLM(nn.Module):
         """Logits, (..., V), from states, (..., C)."""
         return functional.linear(states, self.embedding)
 
+    def layers(self) -> list[list[nn.Parameter]]:
+        """Its parameters by depth: embeddings, each block, and what is above the last."""
+        below = [self.embedding, *self.positions.parameters()]
+        if self.segments is not None:
+            below.append(self.segments)
+        blocks = [[*block.parameters()] for block in self.encoder.blocks]
+        return [below, *blocks, [*self.encoder.final_norm.parameters()]]
 
-class EncoderDecoderLM(EncoderDecoder):
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The configuration's, and the number of segments."""
+        return super().settings | {"segments": self.n_segments}
+
+
+class EncoderDecoderLM(Configured, EncoderDecoder):
     """`EncoderDecoder` with one vocabulary and one table for source, target and logits, as in T5.
 
     Args:
@@ -105,6 +122,8 @@ class EncoderDecoderLM(EncoderDecoder):
     Raises:
         ValueError: the configuration is not tied, or asks for what `EncoderDecoder` has not.
     """
+
+    kind, causal = "encoder-decoder", False
 
     def __init__(
         self,
@@ -155,6 +174,20 @@ class EncoderDecoderLM(EncoderDecoder):
         begin = torch.full_like(ids[:, :1], self.start)
         begin = self._embed(begin, self.target_embedding, self.target_positions)
         return self.decoder(begin, memory, memory_mask=mask)
+
+    def layers(self) -> list[list[nn.Parameter]]:
+        """Its parameters by depth: block d of both stacks is one layer."""
+        positions = (self.source_positions, self.target_positions)
+        stacks = (self.encoder, self.decoder)
+        below = [self.embedding, *(p for each in positions for p in each.parameters())]
+        levels = zip(*(stack.blocks for stack in stacks), strict=True)
+        blocks = [[p for block in level for p in block.parameters()] for level in levels]
+        return [below, *blocks, [p for s in stacks for p in s.final_norm.parameters()]]
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The configuration's, and the two ids."""
+        return super().settings | {"start": self.start, "padding": self.padding}
 
     @torch.no_grad()
     def answer(self, source: Tensor, *, most: int, stop: int) -> list[int]:

@@ -19,8 +19,9 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from ..likelihood.evaluation import Model, Score, check_windows, checked_logits
+from ..likelihood.evaluation import Score, check_windows, checked_logits
 from ..likelihood.maximum_likelihood import token_log_probs
+from ..likelihood.models import LanguageModel
 from ..likelihood.surprise import NATS_PER_BIT
 from .sampling import generate, temperature
 
@@ -84,7 +85,7 @@ class ChoiceScore:
 
 
 def choice_scores(
-    model: Model,
+    model: LanguageModel,
     items: Sequence[tuple[Tensor, Sequence[Tensor]]],
     *,
     context_length: int,
@@ -141,7 +142,7 @@ def chosen(scores: Sequence[Sequence[ChoiceScore]], by: str = "sum") -> list[int
 
 
 @torch.no_grad()
-def _choice_nats(model: Model, items: Sequence, batch_size: int) -> list[list[float]]:
+def _choice_nats(model: LanguageModel, items: Sequence, batch_size: int) -> list[list[float]]:
     """For each item, the nats of each choice given the prompt."""
     wanted = {}  # inputs: [(item, choice, where it begins to be predicted, its ids)]
     for i, (prompt, choices) in enumerate(items):
@@ -179,7 +180,7 @@ def _choice_nats(model: Model, items: Sequence, batch_size: int) -> list[list[fl
 
 
 def greedy_answers(
-    model: Model,
+    model: LanguageModel,
     prompts: Sequence[Tensor],
     *,
     context_length: int,

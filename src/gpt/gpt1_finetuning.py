@@ -40,25 +40,19 @@ from torch.nn import functional
 from torch.optim import AdamW
 
 from ..attention.heads import linear
-from ..attention.recurrence import LSTM, RNN
 from ..likelihood.fitting import History, fit
 from ..likelihood.maximum_likelihood import token_log_probs
+from ..likelihood.models import Network
 from ..texts.labelled import Example, Task
 from ..tokens import bpe
 from ..tokens.bytes import Tokenizer
 from ..tools import checkpoints
 from ..tools.files import replacing, write_text
 from .backbones import (
-    BOTH_SIDES,
     NEW_TOKENS,
-    Backbone,
     built_from,
-    context_length_of,
-    embedding_table,
     lowest_layers,
-    parts,
     settings_of,
-    vocabulary_size,
     with_new_tokens,
 )
 from .input_forms import InputForms, Texts, check_family
@@ -84,7 +78,7 @@ class TaskModel(nn.Module):
 
     def __init__(
         self,
-        backbone: Backbone,
+        backbone: Network,
         family: str,
         labels: int,
         *,
@@ -94,13 +88,13 @@ class TaskModel(nn.Module):
         super().__init__()
         check_family(family)
         self.backbone, self.family = backbone, family
-        recurrent = isinstance(backbone, RNN | LSTM)
-        channels = backbone.recurrence.hidden_size if recurrent else backbone.config.channels
         self.dropout = nn.Dropout(dropout)
-        self.head = linear(channels, 1 if family == "choice" else labels, generator=generator)
+        self.head = linear(
+            backbone.channels, 1 if family == "choice" else labels, generator=generator
+        )
         with torch.no_grad():
             self.head.weight.normal_(std=0.02, generator=generator)
-        self.to(embedding_table(backbone))
+        self.to(backbone.token_table)
 
     def forward(self, ids: Tensor, lengths: Tensor) -> Tensor:
         """The logits of the labels, (B, K), from ids, (B, S, T), and lengths, (B, S)."""
@@ -113,12 +107,12 @@ class TaskModel(nn.Module):
         need the lengths, (B, S): they would look at the padding.
         """
         rows = ids.flatten(0, 1)
-        if isinstance(self.backbone, BOTH_SIDES):
-            if lengths is None:
-                raise ValueError("expected lengths for a model that looks to the right, got None")
-            states = self.backbone.extracted(rows, lengths.flatten())
-        else:
+        if self.backbone.causal:
             states = self.backbone.states(rows)
+        elif lengths is None:
+            raise ValueError("expected lengths for a model that looks to the right, got None")
+        else:
+            states = self.backbone.extracted(rows, lengths.flatten())
         return states.unflatten(0, ids.shape[:2])
 
     def classify(self, states: Tensor, lengths: Tensor) -> Tensor:
@@ -235,7 +229,7 @@ class Tuned:
 
 
 def finetune(
-    backbone: Backbone,
+    backbone: Network,
     tokenizer: Tokenizer,
     task: Task,
     config: FinetuneConfig | None = None,
@@ -262,18 +256,18 @@ def finetune(
         FloatingPointError: the loss is no longer finite.
     """
     config = config or FinetuneConfig()
-    size = vocabulary_size(backbone)
+    size = backbone.vocabulary_size
     if tokenizer.vocab_size != size:
         raise ValueError(
             f"expected the tokenizer that the model was trained with, of {size} tokens, got one "
             f"of {tokenizer.vocab_size}"
         )
-    if isinstance(backbone, BOTH_SIDES) and config.auxiliary:
+    if config.auxiliary and not backbone.causal:
         raise ValueError(
             f"expected auxiliary=0 for an {type(backbone).__name__}, got {config.auxiliary}: its "
             "states have seen the next token, and there is nothing to predict"
         )
-    forms = InputForms(task.family, task.labels, tokenizer, context_length_of(backbone), cut)
+    forms = InputForms(task.family, task.labels, tokenizer, backbone.context_length, cut)
     if not task.train or not task.validation:
         raise ValueError(
             "expected examples to train on and others to validate with, got "
@@ -289,7 +283,7 @@ def finetune(
         generator=generator,
     )
     held_out = list(_chunks(validation, torch.arange(len(validation[1])), _SCORED))
-    history, all_layers = History(), len(parts(backbone)) - 2
+    history, all_layers = History(), len(backbone.layers()) - 2
     stages = [(config.head_first, all_layers)] if config.head_first else []
     for steps, frozen in [*stages, (config.steps, config.frozen)]:
         with _frozen(model, frozen), _seeded(config.seed, model.head.weight.device):
@@ -332,7 +326,7 @@ def _frozen(model: TaskModel, layers: int) -> Iterator[None]:
     backbone, undo = model.backbone, []
     names = set(lowest_layers(backbone, layers)) if layers else set()
     for name, parameter in backbone.named_parameters():
-        if parameter is embedding_table(backbone) and name in names:
+        if parameter is backbone.token_table and name in names:
             old = (
                 torch.arange(len(parameter), device=parameter.device) < len(parameter) - NEW_TOKENS
             )
@@ -461,13 +455,14 @@ def load(folder: Path | str, *, device: torch.device | str = "cpu") -> Tuned:
     tokenizer = bpe.load(folder / "tokenizer.json")
     try:
         backbone, labels = built_from(content["backbone"]), tuple(content["labels"])
-        limit = context_length_of(backbone)
-        forms = InputForms(content["family"], labels, tokenizer, limit, content["cut"])
+        forms = InputForms(
+            content["family"], labels, tokenizer, backbone.context_length, content["cut"]
+        )
         generator = torch.Generator().manual_seed(0)
         model = TaskModel(backbone, forms.family, len(labels), generator=generator)
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"expected a task in {folder / 'task.json'}, got {error!r}") from error
-    size = vocabulary_size(backbone) - NEW_TOKENS
+    size = backbone.vocabulary_size - NEW_TOKENS
     if tokenizer.vocab_size != size:
         raise ValueError(
             f"expected a tokenizer of {size} tokens in {folder}, got {tokenizer.vocab_size}"

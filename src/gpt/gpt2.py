@@ -21,8 +21,9 @@ Derived in the chapter `gpt/gpt2`.
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -217,7 +218,33 @@ def initialise(model: nn.Module, config: GPTConfig, *, generator: torch.Generato
             writer.weight.div_(math.sqrt(2 * config.layers))
 
 
-class GPT(nn.Module):
+class Configured(nn.Module):
+    """What all models that a `GPTConfig` describes say of themselves; see `likelihood/models`."""
+
+    config: GPTConfig
+
+    @property
+    def vocabulary_size(self) -> int:
+        return self.config.vocabulary_size
+
+    @property
+    def channels(self) -> int:
+        return self.config.channels
+
+    @property
+    def context_length(self) -> int:
+        return self.config.context_length
+
+    @property
+    def token_table(self) -> nn.Parameter:
+        return self.embedding
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return asdict(self.config)
+
+
+class GPT(Configured):
     """A causal language model: ids in, logits of the next token out.
 
     >>> config = GPTConfig(5, context_length=7, layers=1, heads=2, channels=4)
@@ -228,6 +255,8 @@ class GPT(nn.Module):
         config: what it is.
         generator: draws the initial weights; on the CPU.
     """
+
+    kind, causal = "gpt", True
 
     def __init__(self, config: GPTConfig, *, generator: torch.Generator):
         super().__init__()
@@ -275,6 +304,15 @@ class GPT(nn.Module):
         if self.unembedding is None:
             return functional.linear(states, self.embedding)
         return self.unembedding(states)
+
+    def layers(self) -> list[list[nn.Parameter]]:
+        """Its parameters by depth: embeddings, each block, and what is above the last."""
+        below = [self.embedding, *self.positions.parameters()]
+        blocks = [[*block.parameters()] for block in self.decoder.blocks]
+        above = [*self.decoder.final_norm.parameters()]
+        if self.unembedding is not None:
+            above += self.unembedding.parameters()
+        return [below, *blocks, above]
 
     def new_cache(self) -> list[KeyValueCache]:
         """An empty cache, one for each block, with room for the whole context."""

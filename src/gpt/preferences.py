@@ -28,6 +28,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from ..attention.heads import linear
 from ..likelihood.maximum_likelihood import log_softmax, sequence_log_likelihood, token_log_probs
+from ..likelihood.models import LanguageModel, device_of
 from .gpt2 import GPT
 from .sampling import generate
 
@@ -76,7 +77,7 @@ def answers_of(answers: Answers) -> list[list[int]]:
     return [row[real].tolist() for row, real in zip(targets, mask, strict=True)]
 
 
-def answer_log_probs(model: Callable[[Tensor], Tensor], answers: Answers) -> Tensor:
+def answer_log_probs(model: LanguageModel, answers: Answers) -> Tensor:
     """log pi(answer | request) of each row, (B,); nats, summed over the answer's tokens.
 
     Args:
@@ -473,7 +474,7 @@ class AnswerPolicy(nn.Module):
 
     def batch(self, answers: Sequence[Ids]) -> Answers:
         """Answers, as ids, in the form that the policy reads."""
-        device = next(self.model.parameters()).device
+        device = device_of(self.model)
         batch = answer_batch([(self.request, answer) for answer in answers])
         return tuple(part.to(device) for part in batch)
 

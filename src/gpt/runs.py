@@ -29,6 +29,7 @@ from torch import Tensor
 
 from ..likelihood.evaluation import Score, document_scores
 from ..likelihood.fitting import History
+from ..likelihood.models import device_of
 from ..texts import corpora, microworld_words
 from ..texts.microworld import Floor, MicroWorld
 from ..tokens.bpe import BytePairTokenizer
@@ -387,7 +388,7 @@ def scores(
     Args:
         stride: by how many tokens the windows advance; None: half of the context.
     """
-    device = next(run.model.parameters()).device
+    device = device_of(run.model)
     texts = [stream_of([document], run.tokenizer).to(device) for document in documents]
     context_length = run.model.config.context_length
     return document_scores(

@@ -16,14 +16,20 @@ Derived in the chapters `gpt/sampling` and `gpt/cache`.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from ..likelihood.maximum_likelihood import log_softmax
+from ..likelihood.models import (
+    LanguageModel,
+    context_length_of,
+    device_of,
+    evaluating,
+    last_logits,
+)
 
 Filter = Callable[[Tensor], Tensor]
 Prompts = Tensor | Sequence[Sequence[int] | Tensor]
@@ -100,7 +106,7 @@ def _only(logits: Tensor, indices: Tensor) -> Tensor:
 
 
 def generate(
-    model: Callable[..., Tensor],
+    model: LanguageModel,
     prompts: Prompts,
     *,
     max_new_tokens: int,
@@ -125,7 +131,7 @@ def generate(
         max_new_tokens: how many follow each prompt at most.
         filters: applied to the logits one after another: `[partial(top_k, k=5)]`.
         stop: a text ends when it has drawn this token, which is kept.
-        context_length: how many tokens the model sees; None: what `model.config` says, else all.
+        context_length: how many tokens the model sees; None: what the model says, else all.
         cache: whether to keep keys and values where the model can (`new_cache`) and while the text
             fits its context. It changes the speed, not the text.
         generator: draws the tokens; on the CPU.
@@ -133,17 +139,17 @@ def generate(
         ValueError: there is nothing to begin with, max_new_tokens is negative, the context has no
             token, or the logits leave no token to draw.
     """
-    rows, context_length = _rows(prompts), _context_of(model, context_length)
+    rows, context_length = _rows(prompts), context_length_of(model, context_length)
     if max_new_tokens < 0:
         raise ValueError(f"expected 0 new tokens or more, got {max_new_tokens}")
-    device = _device_of(model)
+    device = device_of(model)
     lengths = [len(row) + max_new_tokens for row in rows]  # shorter once a text has stopped
     shortest = min(map(len, rows))
     # Tensors of inference mode cannot meet gradients again, and these are what is handed out.
     ids = torch.empty(len(rows), max(lengths), dtype=torch.long, device=device)  # (B, T)
     ids[:, :shortest] = torch.stack([row[:shortest] for row in rows])
     next_logits, place = _stepper(model, context_length, cache), shortest
-    with _evaluating(model), torch.inference_mode():
+    with evaluating(model), torch.inference_mode():
         while place < max(lengths):
             logits = next_logits(ids[:, :place])  # (B, V)
             for change in filters:
@@ -165,7 +171,9 @@ def generate(
     return [text[:length] for text, length in zip(ids, lengths, strict=True)]
 
 
-def _stepper(model, context_length: int | None, cache: bool) -> Callable[[Tensor], Tensor]:
+def _stepper(
+    model: LanguageModel, context_length: int | None, cache: bool
+) -> Callable[[Tensor], Tensor]:
     """A function from the texts so far, (B, T), to the logits of their next tokens, (B, V).
 
     While the texts fit the context, a cache gives each call only the tokens that are new. Beyond it
@@ -181,20 +189,9 @@ def _stepper(model, context_length: int | None, cache: bool) -> Callable[[Tensor
         if stored is not None and (context_length is None or ids.shape[1] <= context_length):
             new, known = ids[:, known:], ids.shape[1]
             return model.unembed(model.states(new, cache=stored)[:, -1])
-        return _last_logits(model, ids if context_length is None else ids[:, -context_length:])
+        return last_logits(model, ids if context_length is None else ids[:, -context_length:])
 
     return next_logits
-
-
-def _last_logits(model, ids: Tensor) -> Tensor:
-    """The logits of the next token after each text, (B, V).
-
-    Where a model has its states apart (`states`, `unembed`), only the last one meets the
-    vocabulary: in GPT-2 small that product is more than a quarter of a token's work.
-    """
-    if hasattr(model, "states") and hasattr(model, "unembed"):
-        return model.unembed(model.states(ids)[:, -1])
-    return model(ids)[:, -1]
 
 
 class Hypothesis(NamedTuple):
@@ -211,7 +208,7 @@ class Hypothesis(NamedTuple):
 
 @torch.no_grad()
 def beam_search(
-    model: Callable[..., Tensor],
+    model: LanguageModel,
     prompt: Sequence[int] | Tensor,
     *,
     beams: int,
@@ -241,7 +238,7 @@ def beam_search(
     if beams < 1:
         raise ValueError(f"expected 1 beam or more, got {beams}")
     (row,) = _rows([prompt])
-    context_length, device = _context_of(model, context_length), _device_of(model)
+    context_length, device = context_length_of(model, context_length), device_of(model)
     kept = [Hypothesis(row.to(device), 0.0, 0)]
     next_logits = _stepper(model, context_length, cache=False)
     for _ in range(max_new_tokens):
@@ -249,7 +246,7 @@ def beam_search(
         going_on = [h for h in kept if not (h.n_new and h.ids[-1] == stop)]
         if not going_on:
             break
-        with _evaluating(model):
+        with evaluating(model):
             of_next = log_softmax(next_logits(torch.stack([h.ids for h in going_on])).double())
         log_probs, tokens = of_next.topk(min(beams, of_next.shape[-1]))  # (going on, beams)
         longer = [
@@ -261,34 +258,7 @@ def beam_search(
     return kept
 
 
-# ---- what a model says of itself -------------------------------------------------------------
-
-
-def _context_of(model, wanted: int | None) -> int | None:
-    """How many tokens the model sees: those wanted, or else what its configuration says."""
-    if wanted is None:
-        return getattr(getattr(model, "config", None), "context_length", None)
-    if wanted < 1:
-        raise ValueError(f"expected a context of 1 token or more, got context_length={wanted}")
-    return wanted
-
-
-def _device_of(model) -> torch.device:
-    parameters = model.parameters() if isinstance(model, torch.nn.Module) else iter(())
-    return next((p.device for p in parameters), torch.device("cpu"))
-
-
-@contextmanager
-def _evaluating(model) -> Iterator[None]:
-    """Dropout and its like are switched off meanwhile."""
-    was_training = getattr(model, "training", False)
-    if was_training:
-        model.eval()
-    try:
-        yield
-    finally:
-        if was_training:
-            model.train()
+# ---- checks ---------------------------------------------------------------------------------
 
 
 def _rows(prompts: Prompts) -> list[Tensor]:

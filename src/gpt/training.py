@@ -37,6 +37,7 @@ from ..likelihood.fitting import (
     team_mean_loss,
     training_step,
 )
+from ..likelihood.models import device_of
 from ..tools import checkpoints, parallel
 from ..tools.parallel import Team
 from .optimisation import cosine, parameter_groups
@@ -217,7 +218,7 @@ def train(
             names the step and the last good checkpoint.
     """
     _check_numbered(data, validation)
-    team, device = parallel.team(), next(model.parameters()).device
+    team, device = parallel.team(), device_of(model)
     optimiser = _adamw(model, config, device)
     history, done, run = History(), -1, None
     if folder is not None:
@@ -355,7 +356,7 @@ class _Run:
 
     @property
     def _device(self) -> torch.device:
-        return next(self.model.parameters()).device
+        return device_of(self.model)
 
 
 def _settings(model: nn.Module, data: Numbered, config: TrainConfig, team: Team) -> dict[str, Any]:

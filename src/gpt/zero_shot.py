@@ -28,7 +28,7 @@ from statistics import fmean
 import torch
 from torch import Tensor
 
-from ..likelihood.evaluation import Model
+from ..likelihood.models import LanguageModel, device_of
 from ..texts import microworld_words, tasks
 from ..texts.microworld import MicroWorld
 from ..texts.microworld_tables import unasked, unpaired
@@ -88,7 +88,7 @@ class Reader:
         context_length: the most inputs that the model takes.
     """
 
-    model: Model
+    model: LanguageModel
     encode: Callable[[str], Sequence[int]]
     decode: Callable[[Sequence[int]], str]
     end: int
@@ -97,7 +97,7 @@ class Reader:
     @classmethod
     def of_run(cls, run: Run) -> "Reader":
         """The model of a run."""
-        words, length = run.tokenizer, run.model.config.context_length
+        words, length = run.tokenizer, run.model.context_length
         return cls(run.model, words.encode, words.decode, run.end, length)
 
     @classmethod
@@ -138,9 +138,7 @@ class Reader:
         return [self.decode(ids.tolist()) for ids in answers]
 
     def _tensor(self, ids: Sequence[int]) -> Tensor:
-        parameters = getattr(self.model, "parameters", lambda: iter(()))()
-        device = next((p.device for p in parameters), torch.device("cpu"))
-        return torch.tensor(ids, dtype=torch.long, device=device)
+        return torch.tensor(ids, dtype=torch.long, device=device_of(self.model))
 
 
 def accuracy(

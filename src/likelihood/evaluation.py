@@ -18,7 +18,7 @@ fixed-length models" (window and stride); Koehn 2004 (bootstrap).
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import pairwise
@@ -30,9 +30,8 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from .maximum_likelihood import token_log_probs
+from .models import LanguageModel
 from .surprise import NATS_PER_BIT, bits_per_byte, perplexity
-
-Model = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -122,7 +121,7 @@ def documents(stream: Tensor, *, end: int) -> list[Tensor]:
 
 
 def corpus_perplexity(
-    model: Model,
+    model: LanguageModel,
     ids: Tensor | Sequence[Tensor],
     *,
     context_length: int,
@@ -164,7 +163,7 @@ def corpus_perplexity(
 
 
 def document_scores(
-    model: Model,
+    model: LanguageModel,
     texts: Sequence[Tensor],
     *,
     context_length: int,
@@ -228,7 +227,9 @@ def _windows(document: int, text: Tensor, context_length: int, stride: int) -> I
 
 
 @torch.no_grad()
-def _surprises(model: Model, texts: Sequence[Tensor], batch: list[_Window]) -> tuple[Tensor, ...]:
+def _surprises(
+    model: LanguageModel, texts: Sequence[Tensor], batch: list[_Window]
+) -> tuple[Tensor, ...]:
     """For each window the surprises of the tokens that it scores; nats."""
     inputs = [texts[w.document][w.start : w.stop] for w in batch]
     targets = [texts[w.document][w.start + 1 : w.stop + 1] for w in batch]

@@ -34,6 +34,7 @@ from torch.optim import AdamW, Optimizer
 from ..tools.parallel import ALONE, Team
 from ..tools.progress import progress as progress_bar
 from .maximum_likelihood import negative_log_likelihood
+from .models import device_of, evaluating
 
 Inputs = Tensor | tuple[Tensor, ...]
 Batch = tuple[Inputs, Tensor] | tuple[Inputs, Tensor, Tensor]
@@ -272,11 +273,9 @@ def team_mean_loss(
     model: nn.Module, data: Iterable[Batch], *, nats_of: NatsOf, team: Team
 ) -> float:
     """The loss of some batches, shared out between processes."""
-    was_training = model.training
-    model.eval()
     mine = islice(data, team.rank, None, team.size)
-    scored = [(float(nats_of(model, batch)), _count_tokens(batch)) for batch in mine]
-    model.train(was_training)
+    with evaluating(model):
+        scored = [(float(nats_of(model, batch)), _count_tokens(batch)) for batch in mine]
     scored = [each for share in team.gather(scored) for each in share]
     if not scored:
         raise ValueError("expected at least one batch to take the loss of, got none")
@@ -285,13 +284,13 @@ def team_mean_loss(
 
 def nats_of_batch(model: nn.Module, batch: Batch) -> Tensor:
     """The surprise of all real tokens of a batch, summed, on the model's device."""
-    inputs, targets, mask = _to_device(batch, next(model.parameters()).device)
+    inputs, targets, mask = _to_device(batch, device_of(model))
     return negative_log_likelihood(_precise(model(*inputs)), targets, mask=mask)[0]
 
 
 def fused_nats_of_batch(model: nn.Module, batch: Batch) -> Tensor:
     """The same, unchecked: without a look at the ids it can be compiled in one piece."""
-    inputs, targets, mask = _to_device(batch, next(model.parameters()).device)
+    inputs, targets, mask = _to_device(batch, device_of(model))
     if mask is not None:
         targets = targets.masked_fill(~mask, -100)
     logits = _precise(model(*inputs)).flatten(0, -2)  # (B, T, V) -> (B * T, V)

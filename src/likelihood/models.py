@@ -1,0 +1,102 @@
+"""What must a language model be able to do, so that all code of the book can work with it?
+
+    logits = model(ids)                          (B, T) -> (B, T, V)
+
+At position t stand the logits of the next token, which look at no id after t. That is all that a
+score or a sample needs: an n-gram model is such a model, a language whose law is known is one, and
+so is a plain function. A network also takes the two steps apart, and says what it is made of:
+
+    logits = model.unembed(model.states(ids))    (B, T) -> (B, T, C) -> (B, T, V)
+
+Axes: B texts, T positions, C channels, V vocabulary.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, ClassVar, Protocol
+
+import torch
+from torch import Tensor, nn
+
+
+class LanguageModel(Protocol):
+    """Anything that is called with ids, (B, T), and gives logits, (B, T, V).
+
+    One that reads only so many tokens says so by an attribute `context_length`.
+    """
+
+    def __call__(self, ids: Tensor, /) -> Tensor: ...
+
+
+class Network(LanguageModel, Protocol):
+    """A model with parameters, which can be fine-tuned: a GPT, an LSTM, an encoder.
+
+    Attributes:
+        kind: its name in files.
+        causal: whether no state looks at later tokens. Otherwise `extracted(ids, lengths)` gives
+            the states of texts that are filled up on the right.
+        vocabulary_size, channels: V and C.
+        context_length: the longest text, in tokens; None: any.
+        token_table: the vectors of the tokens, (V, C).
+        settings: plain values, from which a model of the same sizes can be built.
+    """
+
+    kind: ClassVar[str]
+    causal: ClassVar[bool]
+    vocabulary_size: int
+    channels: int
+    context_length: int | None
+    token_table: nn.Parameter
+    settings: dict[str, Any]
+
+    def states(self, ids: Tensor) -> Tensor:
+        """What the logits are made from, (B, T, C)."""
+
+    def unembed(self, states: Tensor) -> Tensor:
+        """Logits, (..., V), from states, (..., C)."""
+
+    def layers(self) -> list[list[nn.Parameter]]:
+        """All parameters by depth: embeddings, each layer, and what is above the last."""
+
+
+def context_length_of(model: LanguageModel, wanted: int | None = None) -> int | None:
+    """How many tokens a model sees: those wanted, or else what it says; None: any number.
+
+    Raises:
+        ValueError: no token is wanted.
+    """
+    if wanted is None:
+        return getattr(model, "context_length", None)
+    if wanted < 1:
+        raise ValueError(f"expected a context of 1 token or more, got context_length={wanted}")
+    return wanted
+
+
+def last_logits(model: LanguageModel, ids: Tensor) -> Tensor:
+    """The logits of the next token after each text, (B, V).
+
+    Of a network only the last state meets the vocabulary: in GPT-2 small that product is more than
+    a quarter of a token's work.
+    """
+    if hasattr(model, "unembed"):
+        return model.unembed(model.states(ids)[:, -1])
+    return model(ids)[:, -1]
+
+
+def device_of(model: LanguageModel) -> torch.device:
+    """Where a model's parameters are; without any, on the CPU."""
+    parameters = model.parameters() if isinstance(model, nn.Module) else iter(())
+    return next((p.device for p in parameters), torch.device("cpu"))
+
+
+@contextmanager
+def evaluating(model: LanguageModel) -> Iterator[None]:
+    """Inside the block, dropout and its like are switched off."""
+    was_training = isinstance(model, nn.Module) and model.training
+    if was_training:
+        model.eval()
+    try:
+        yield
+    finally:
+        if was_training:
+            model.train()
