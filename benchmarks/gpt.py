@@ -35,8 +35,9 @@ from torch.nn import functional
 
 from src.gpt import pretrained, sampling, training
 from src.gpt.gpt2 import GPT, GPTConfig
-from src.gpt.training import Batches, TrainConfig
+from src.gpt.training import TrainConfig
 from src.likelihood import fitting
+from src.likelihood.batches import Batches
 
 VOCABULARY = 65  # the characters of the usual first corpus
 # name: (layers, heads, channels, positions, texts, rounds)

@@ -45,7 +45,8 @@ from src.gpt.gpt2 import GPT
 from src.gpt.input_forms import InputForms
 from src.gpt.optimisation import linear_decay
 from src.gpt.runs import RunConfig, open_run, read_toml, stream_of
-from src.gpt.training import Batches, train
+from src.gpt.training import train
+from src.likelihood.batches import Batches
 from src.likelihood.evaluation import corpus_perplexity
 from src.likelihood.fitting import fit
 from src.likelihood.maximum_likelihood import token_log_probs

@@ -59,22 +59,11 @@ def check_first_steps(config, point, folder, monkeypatch):
     tables["training"]["save_every"] = steps
     config = RunConfig.from_tables(tables)
 
-    class Stops:
-        """Batches that are interrupted after the first steps."""
+    def stop(step, model):
+        if step == steps:
+            raise KeyboardInterrupt
 
-        def __init__(self, data):
-            self.data, self.settings = data, data.settings
-
-        def __getitem__(self, number):
-            if number == steps:
-                raise KeyboardInterrupt
-            return self.data[number]
-
-    monkeypatch.setattr(
-        runs,
-        "train",
-        lambda model, data, *rest, **options: train(model, Stops(data), *rest, **options),
-    )
+    monkeypatch.setattr(runs, "train", partial(train, after=stop))
     with pytest.raises(KeyboardInterrupt):
         train_run(config, folder, device=torch.device("cpu"), progress=False)
     losses = checkpoints.read(folder / "last.pt")["history"]["losses"]

@@ -124,10 +124,10 @@ def toy_task(n=64, seed=0):
     )
 
 
-def tune(backbone=None, task=None, **options):
-    settings = {"steps": 3, "every": 3, "batch_size": 5} | options
+def tune(backbone=None, task=None, after=None, **options):
+    config = FinetuneConfig(**({"steps": 3, "every": 3, "batch_size": 5} | options))
     return finetune(
-        backbone or gpt(), TOKENIZER, task or toy_task(), FinetuneConfig(**settings), progress=False
+        backbone or gpt(), TOKENIZER, task or toy_task(), config, after=after, progress=False
     )
 
 
@@ -585,19 +585,16 @@ def test_the_backbone_itself_is_not_changed():
 
 
 @pytest.mark.usefixtures("keep_the_last")
-def test_with_the_head_first_the_rest_waits(monkeypatch):
-    """After the head's steps alone the old parameters are still where they were."""
+def test_with_the_head_first_the_rest_waits():
+    """In the head's steps the old parameters stay where they were; the hook counts them, too."""
     backbone, seen = gpt(), []
-    whole = gpt1_finetuning.fit
 
-    def watched(model, data, **options):
-        history = whole(model, data, **options)
-        seen.append(distance(backbone, model.backbone))
-        return history
+    def look(step, model):
+        seen.append((step, distance(backbone, model.backbone)))
 
-    monkeypatch.setattr(gpt1_finetuning, "fit", watched)
-    tuned = tune(backbone, head_first=4, steps=6, every=2, learning_rate=0.01)
-    assert seen[0] == 0 < seen[1]
+    tuned = tune(backbone, after=look, head_first=4, steps=6, every=2, learning_rate=0.01)
+    assert [step for step, _ in seen] == [*range(11)]
+    assert [far > 0 for _, far in seen] == [False] * 5 + [True] * 6
     assert len(tuned.history.losses) == 10
     assert sorted(tuned.history.validation) == [0, 2, 4, 6, 8, 10]
 

@@ -25,7 +25,7 @@ from src.gpt.objectives import (
     span_batch,
     span_counts,
 )
-from src.gpt.training import Batches
+from src.likelihood.batches import Batches
 from src.likelihood.fitting import fit
 
 V, MASK, END = 31, 30, 0

@@ -21,7 +21,8 @@ from torch.nn import functional
 
 from src.gpt.gpt2 import GPT, GPTConfig
 from src.gpt.sampling import generate
-from src.gpt.training import Batches, TrainConfig, train
+from src.gpt.training import TrainConfig, train
+from src.likelihood.batches import Batches
 
 DEVICES = ["rehearsed", *(["cuda"] if torch.cuda.is_available() else [])]
 ROOT = Path(__file__).parents[1]
@@ -262,11 +263,9 @@ def test_a_clean_program_gives_what_the_cpu_gives(elsewhere, program, where):
 # ---- a model, from its first step to a text ----------------------------------------------------
 
 
-class Interrupted(Batches):
-    def __getitem__(self, number):
-        if number == 4:
-            raise KeyboardInterrupt
-        return super().__getitem__(number)
+def interrupt(step, model):
+    if step == 4:
+        raise KeyboardInterrupt
 
 
 def a_run(where, folder, *, precision="float32", dropout=0.0, interrupted=False):
@@ -276,16 +275,20 @@ def a_run(where, folder, *, precision="float32", dropout=0.0, interrupted=False)
         vocabulary_size=7, context_length=8, layers=1, heads=2, channels=8, dropout=dropout
     )
     options = TrainConfig(steps=8, learning_rate=0.01, precision=precision, save_every=4, every=4)
-    for kind in (Interrupted, Batches) if interrupted else (Batches,):
+    data = Batches(ids, batch_size=4, context_length=8)
+    for after in (interrupt, None) if interrupted else (None,):
         model = GPT(config, generator=torch.Generator().manual_seed(0)).to(where)
-        data, seen = (
-            kind(ids, batch_size=4, context_length=8),
-            [Batches(ids, batch_size=4, context_length=8)[9]],
-        )
         torch.manual_seed(2)
         with suppress(KeyboardInterrupt):
             history = train(
-                model, data, options, folder=folder, resume=True, progress=False, validation=seen
+                model,
+                data,
+                options,
+                validation=[data[9]],
+                folder=folder,
+                resume=True,
+                after=after,
+                progress=False,
             )
     draws = torch.Generator().manual_seed(5)
     text = generate(model, [[1, 2]], max_new_tokens=9, generator=draws)[0]

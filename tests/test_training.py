@@ -23,9 +23,10 @@ from torch.optim import SGD, AdamW
 from src.gpt import training
 from src.gpt.gpt2 import GPT, GPTConfig
 from src.gpt.optimisation import cosine, linear_decay, parameter_groups
-from src.gpt.training import Batches, TrainConfig, load_best
+from src.gpt.training import TrainConfig, load_best
 from src.likelihood import fitting
-from src.likelihood.fitting import History, batches, fit, mean_loss
+from src.likelihood.batches import Batches
+from src.likelihood.fitting import History, fit, mean_loss
 from src.likelihood.maximum_likelihood import negative_log_likelihood
 from src.likelihood.neural import SoftmaxBigram, WindowMLP
 from src.tools import checkpoints
@@ -39,8 +40,7 @@ def stream():
 
 
 def draws(stream, seed=1, batch_size=B):
-    generator = torch.Generator().manual_seed(seed)
-    return batches(stream, batch_size=batch_size, context_length=T, generator=generator)
+    return iter(Batches(stream, batch_size=batch_size, context_length=T, seed=seed))
 
 
 def small_model(seed=2):
@@ -107,10 +107,47 @@ def test_a_stream_in_rows_is_refused(stream):
 @pytest.mark.parametrize("sizes", [(0, T), (B, 0)])
 def test_empty_batches_are_refused(stream, sizes):
     with pytest.raises(ValueError, match="at least one piece"):
-        batches(stream, batch_size=sizes[0], context_length=sizes[1], generator=torch.Generator())
+        Batches(stream, batch_size=sizes[0], context_length=sizes[1])
 
 
 # the loop
+
+
+def test_the_hook_sees_the_model_after_each_step_and_before_the_first(stream):
+    model, seen = small_model(), []
+    start = [p.clone() for p in model.parameters()]
+
+    def look(step, trained):
+        seen.append((step, [p.clone() for p in trained.parameters()]))
+
+    train(model, draws(stream), steps=3, after=look)
+    assert [step for step, _ in seen] == [0, 1, 2, 3]
+    assert all(map(torch.equal, seen[0][1], start))
+    assert not all(map(torch.equal, seen[1][1], start))
+    assert all(map(torch.equal, seen[3][1], model.parameters()))
+
+
+def test_the_hook_may_stop_a_run_and_leave_the_model_as_it_is_then(stream):
+    model, batch = small_model(), next(draws(stream))
+
+    def stop(step, model):
+        if step == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(model, [batch], validation=[batch], every=1, keep_best=True, after=stop)
+    twice = small_model()
+    train(twice, [batch], steps=2)
+    assert same_parameters(model, twice)
+
+
+def test_a_hook_that_only_looks_changes_nothing(tmp_path):
+    plain, watched = (
+        interrupted(tmp_path / name, None, after=after)
+        for name, after in (("plain", None), ("watched", lambda step, model: model.eval()))
+    )
+    assert plain[0] == watched[0]
+    assert same_parameters(plain[1], watched[1])
 
 
 def test_one_step_of_gradient_descent_by_hand():
@@ -538,7 +575,8 @@ def test_numbered_batches_refuse_what_cannot_be(stream):
 
 
 def long_run(model, data=None, folder=None, **options):
-    rest = {k: options.pop(k) for k in ("validation", "resume", "progress") if k in options}
+    own = ("validation", "resume", "after", "progress")
+    rest = {name: options.pop(name) for name in own if name in options}
     config = TrainConfig(**({"steps": 12, "learning_rate": 0.01, "every": 4} | options))
     data = training_runs.numbered() if data is None else data
     return training.train(model, data, config, folder=folder, **({"progress": False} | rest))
@@ -752,26 +790,19 @@ def equal(one, other):
     return one == other
 
 
-class Breaks(Batches):
-    """Stops a run when the batch of this number is asked for."""
-
-    stop = None
-
-    def __getitem__(self, n):
-        if n == self.stop:
-            raise KeyboardInterrupt
-        return super().__getitem__(n)
-
-
 def interrupted(folder, stop, **options):
+    """A run that stops after so many steps; None: at its end."""
     torch.manual_seed(5)
-    data = Breaks(training_runs.stream(), batch_size=4, context_length=T, seed=1)
-    data.stop = stop
+    data = Batches(training_runs.stream(), batch_size=4, context_length=T, seed=1)
     model = training_runs.small_gpt(dropout=0.2)
     validation = training_runs.held_out()
-    return long_run(
-        model, data, folder, **({"save_every": 3, "validation": validation} | options)
-    ), model
+
+    def after(step, model):
+        if step == stop:
+            raise KeyboardInterrupt
+
+    options = {"save_every": 3, "validation": validation, "after": after} | options
+    return long_run(model, data, folder, **options), model
 
 
 @pytest.mark.parametrize("stop", [0, 1, 3, 4, 11])
@@ -853,16 +884,14 @@ def test_weights_under_the_name_of_a_run_are_refused(tmp_path):
 
 
 def test_a_run_that_diverges_names_step_and_checkpoint(tmp_path):
-    class Poisoned(Breaks):
-        def __getitem__(self, n):
-            if n == 7:
-                next(model.parameters()).data.fill_(math.nan)
-            return super().__getitem__(n)
+    def poison(step, model):
+        if step == 7:
+            next(model.parameters()).data.fill_(math.nan)
 
     model = training_runs.small_gpt()
-    data = Poisoned(training_runs.stream(), batch_size=4, context_length=T, seed=1)
+    data = Batches(training_runs.stream(), batch_size=4, context_length=T, seed=1)
     with pytest.raises(FloatingPointError, match=r"at step 8 .*last\.pt, after 6 steps"):
-        long_run(model, data, tmp_path, save_every=3)
+        long_run(model, data, tmp_path, save_every=3, after=poison)
     assert checkpoints.read(tmp_path / "last.pt")["step"] == 6
     with pytest.raises(FloatingPointError, match="no checkpoint"):
         long_run(model, data)
@@ -912,7 +941,7 @@ def test_settings_come_from_a_toml_file():
 
 
 def test_data_that_cannot_be_asked_by_number_are_refused(stream):
-    with pytest.raises(TypeError, match="by number, got generator"):
+    with pytest.raises(TypeError, match="by number, got map"):
         long_run(small_model(), draws(stream))
     with pytest.raises(ValueError, match="empty list"):
         long_run(small_model(), [])
@@ -1017,7 +1046,7 @@ def test_a_run_of_two_processes_is_not_resumed_by_one(server, tmp_path):
     with pytest.raises(ValueError, match="processes = 1, saved with 2"):
         training.train(
             model,
-            training_runs.ragged() * 20,
+            training_runs.ragged(),
             TrainConfig(50, 0.01, warm_up=5, clip=0.5, every=10, save_every=10, accumulation=2),
             folder=tmp_path / "run",
             resume=True,

@@ -12,7 +12,8 @@ import torch._dynamo  # torch's first optimiser imports it, which takes a second
 from torch import distributed
 
 from src.gpt.gpt2 import GPT, GPTConfig
-from src.gpt.training import Batches, TrainConfig, train
+from src.gpt.training import TrainConfig, train
+from src.likelihood.batches import Batches
 from src.tools import checkpoints
 from src.tools.runtime import seed_everything
 
@@ -128,19 +129,18 @@ def train_together(folder, result, processes, rank, dropout=0.0, rows=7, stop_at
     seed_everything(6)
     model = small_gpt(dropout, seed=rank)  # the first process's parameters count
 
-    class Data(list):
-        def __getitem__(self, n):
-            if n == stop_at:
-                raise KeyboardInterrupt
-            return super().__getitem__(n % len(self))
+    def after(step, model):
+        if step == stop_at:
+            raise KeyboardInterrupt
 
     history = train(
         model,
-        Data(ragged(rows) * 20),
+        ragged(rows),
         TrainConfig(50, 0.01, warm_up=5, clip=0.5, every=10, save_every=10, accumulation=2),
         validation=held_out(),
         folder=f"{folder}/run",
         resume=True,
+        after=after,
         progress=False,
     )
     weights = [p.flatten().tolist() for p in model.parameters()]

@@ -40,7 +40,7 @@ from torch.nn import functional
 from torch.optim import AdamW
 
 from ..attention.heads import linear
-from ..likelihood.fitting import History, fit
+from ..likelihood.fitting import After, History, fit
 from ..likelihood.maximum_likelihood import token_log_probs
 from ..likelihood.models import Network
 from ..texts.labelled import Example, Task
@@ -235,6 +235,7 @@ def finetune(
     config: FinetuneConfig | None = None,
     *,
     cut: bool = False,
+    after: After | None = None,
     progress: bool = True,
 ) -> Tuned:
     """Teach a copy of a language model a task; keep the parameters of the least validation loss.
@@ -248,6 +249,8 @@ def finetune(
         task: with examples to train on and to validate with.
         config: the settings; None: the defaults.
         cut: whether texts that are too long are cut; see `InputForms`.
+        after: called as after(step, model) with the `TaskModel`, as in `fit`; steps in which only
+            the head learns are counted first.
         progress: whether to show a bar.
     Raises:
         ValueError: the tokenizer is of another size than the backbone, there is nothing to validate
@@ -299,6 +302,7 @@ def finetune(
                 every=config.every,
                 keep_best=True,
                 nats_of=partial(_joint_nats, auxiliary=config.auxiliary),
+                after=_counting_on(after, len(history.losses)),
                 progress=progress,
             )
         _go_on(history, more)
@@ -361,6 +365,13 @@ def _chunks(data: TaskBatch, order: Tensor, size: int) -> Iterator[TaskBatch]:
     (ids, lengths), labels = data
     for rows in order.split(size):
         yield (ids[rows], lengths[rows]), labels[rows]
+
+
+def _counting_on(after: After | None, done: int) -> After | None:
+    """The same hook in a second run, which begins after so many steps."""
+    if after is None or not done:
+        return after
+    return lambda step, model: after(done + step, model) if step else None
 
 
 def _go_on(history: History, more: History) -> None:

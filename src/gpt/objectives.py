@@ -11,7 +11,7 @@ chosen tokens in their places, `corrupt` takes them out and puts one sentinel fo
 
 All are functions of ids and of a generator, which is drawn from in the order of the public
 implementation (transformers' DataCollatorForLanguageModeling), so that both choose the same tokens.
-What they return as a batch is a batch of `src.likelihood.fitting`: (inputs, targets) or with a
+What they return as a batch is a batch of `src.likelihood.batches`: (inputs, targets) or with a
 mask.
 
 Axes: B texts, T positions, S and U positions of source and target, V vocabulary.
@@ -25,8 +25,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..likelihood.fitting import Batch
-from .training import Numbered
+from ..likelihood.batches import Batch, Numbered
 
 SHARES = (0.8, 0.1, 0.1)  # of the chosen tokens: hidden by the mask token, by any token, left
 
@@ -343,7 +342,7 @@ def prefix_batch(ids: Tensor, *, generator: torch.Generator) -> Batch:
 
 
 class Hidden:
-    """Batches by number, each with something hidden anew: what `src.likelihood.fitting` asks for.
+    """Batches by number, each with something hidden anew: what `train` asks for.
 
     What is hidden in batch n depends on the seed and on n alone, never on the batches before it.
 

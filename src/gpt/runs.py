@@ -27,6 +27,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..likelihood.batches import Batches
 from ..likelihood.evaluation import Score, document_scores
 from ..likelihood.fitting import History
 from ..likelihood.models import device_of
@@ -39,7 +40,7 @@ from ..tools import checkpoints, parallel
 from ..tools.files import write_text
 from . import pretrained, training
 from .gpt2 import GPT, GPTConfig
-from .training import Batches, TrainConfig, train
+from .training import TrainConfig, train
 
 MICRO_WORLD = "micro-world"
 _TOKENIZERS = {"byte-pair": BytePairTokenizer, "words": WordTokenizer}

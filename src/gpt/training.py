@@ -11,28 +11,24 @@ Derived in the chapter `gpt/training`.
 """
 
 import math
-import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from functools import partial
-from itertools import count
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
 
+from ..likelihood.batches import Batch, Numbered
 from ..likelihood.fitting import (
-    Batch,
+    After,
     History,
     NatsOf,
-    check_stream,
     check_validation,
     fused_nats_of_batch,
     nats_of_batch,
-    pieces_at,
     take_steps,
     team_mean_loss,
     training_step,
@@ -41,78 +37,6 @@ from ..likelihood.models import device_of
 from ..tools import checkpoints, parallel
 from ..tools.parallel import Team
 from .optimisation import cosine, parameter_groups
-
-
-class Numbered(Protocol):
-    """Batches that can be asked for by number: a list, or `Batches`."""
-
-    def __getitem__(self, number: int) -> Batch: ...
-
-
-class Batches:
-    """The same, but numbered: batch n is a function of the seed and of n, and of nothing before it.
-
-    So a run that begins again at step n + 1 needs to remember no more than n. Going through them
-    never ends.
-
-    Args:
-        ids: (N,); the stream, on the device where the batches are wanted.
-        batch_size: B, all processes and parts of a step together.
-        context_length: T.
-        seed: which sequence of batches.
-        first: the token that every piece begins with, such as an end token, so that no document
-            is seen without its beginning; None: pieces begin anywhere.
-    Raises:
-        ValueError: a size is below 1, the stream is too short for one piece, the seed negative, or
-            no piece begins with the token.
-    """
-
-    def __init__(
-        self,
-        ids: Tensor,
-        *,
-        batch_size: int,
-        context_length: int,
-        seed: int = 0,
-        first: int | None = None,
-    ):
-        check_stream(ids, batch_size, context_length)
-        if seed < 0:
-            raise ValueError(f"expected a seed of 0 or more, got {seed}")
-        self.ids, self.batch_size, self.context_length = ids, batch_size, context_length
-        self.seed, self.first = seed, first
-        last = len(ids) - context_length  # no piece begins here or after
-        self._starts = np.arange(last)
-        if first is not None:
-            self._starts = (ids[:last] == first).nonzero()[:, 0].cpu().numpy()
-        if not len(self._starts):
-            raise ValueError(
-                f"expected a piece of {context_length + 1} tokens that begins with token {first}, "
-                "found none in the stream"
-            )
-
-    def __getitem__(self, number: int) -> tuple[Tensor, Tensor]:
-        """Batch `number`, counted from 0: (inputs, targets), each (B, T)."""
-        if number < 0:
-            raise IndexError(f"expected a batch number of 0 or more, got {number}: there is no end")
-        draw = np.random.default_rng([self.seed, number])  # made to mix a seed and a position
-        starts = self._starts[draw.integers(len(self._starts), size=self.batch_size)]
-        return pieces_at(self.ids, torch.from_numpy(starts), self.context_length)
-
-    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
-        return map(self.__getitem__, count())
-
-    @property
-    def settings(self) -> dict[str, int]:
-        """What tells these batches from others."""
-        return {
-            "seed": self.seed,
-            "batch_size": self.batch_size,
-            "context_length": self.context_length,
-            "first": self.first,
-            "tokens": len(self.ids),
-            "checksum": zlib.crc32(self.ids.cpu().contiguous().numpy()),
-        }
 
 
 @dataclass(frozen=True)
@@ -190,6 +114,7 @@ def train(
     validation: Sequence[Batch] | None = None,
     folder: Path | str | None = None,
     resume: bool = False,
+    after: After | None = None,
     progress: bool = True,
 ) -> History:
     """Train a model in place, in a way that survives interruption; return the losses on the way.
@@ -208,6 +133,9 @@ def train(
         validation: batches that are scored but never trained on.
         folder: where checkpoints go, the same for all processes; None: nowhere.
         resume: go on from the folder's checkpoint if there is one; otherwise one is an error.
+        after: called as after(step, model) when a step has been taken, validated and, where it is
+            due, saved; step 0 is before the first. An error raised there stops the run. What it
+            draws should come from a generator of its own, or a resumed run draws otherwise.
         progress: whether to show a bar.
     Raises:
         TypeError: data are an iterator, in which there is no going back to a place.
@@ -232,11 +160,13 @@ def train(
         if team.rank:  # each process drops other units
             torch.manual_seed(torch.initial_seed() + team.rank)
 
-    def keep(step: int) -> None:
+    def keep(step: int, model: nn.Module) -> None:
         if run and step in history.validation and history.best_step == step:
             run.save_best(step, history)
         if run and (step % config.save_every == 0 or step == config.steps):
             run.save(step, history)
+        if after:
+            after(step, model)
 
     def in_precision(nats_of: NatsOf) -> NatsOf:
         def nats(model: nn.Module, batch: Batch) -> Tensor:

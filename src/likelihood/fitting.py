@@ -9,11 +9,9 @@ batch's sum may be taken in parts, by several processes even:
 
     d loss / d theta = sum over parts of d (nats of the part / tokens of the WHOLE batch) / d theta
 
-A batch is (inputs, targets) or (inputs, targets, mask), each (B, T); the mask is True where a real
-token stands. The model maps inputs to logits (B, T, V), and knows of none of this. A model of
-several inputs, such as source and target of a translation, gets a tuple of them. Any other loss
-is a function `nats_of`: its sum over a batch, which the loop divides by the number of the batch's
-targets. Parameters with requires_grad=False stay as they are.
+The model maps inputs to logits (B, T, V), and knows of none of this. What a batch is, is told in
+`likelihood/batches`. Any other loss is a function `nats_of`: its sum over a batch, which the loop
+divides by the number of the batch's targets. Parameters with requires_grad=False stay as they are.
 
 Source: Loshchilov and Hutter 2019 (AdamW); Pascanu et al. 2013 (clipping).
 Derived in the chapters `likelihood/neural` and `gpt/optimisation`.
@@ -33,11 +31,11 @@ from torch.optim import AdamW, Optimizer
 
 from ..tools.parallel import ALONE, Team
 from ..tools.progress import progress as progress_bar
+from .batches import Batch
 from .maximum_likelihood import negative_log_likelihood
 from .models import device_of, evaluating
 
-Inputs = Tensor | tuple[Tensor, ...]
-Batch = tuple[Inputs, Tensor] | tuple[Inputs, Tensor, Tensor]
+After = Callable[[int, nn.Module], None]
 NatsOf = Callable[[nn.Module, Batch], Tensor]
 
 
@@ -67,38 +65,6 @@ class History:
         return min(self.validation, key=self.validation.get)
 
 
-def batches(
-    ids: Tensor, *, batch_size: int, context_length: int, generator: torch.Generator
-) -> Iterator[tuple[Tensor, Tensor]]:
-    """Batches without end of random pieces of a stream: (inputs, targets), each (B, T).
-
-    Each piece begins anywhere, all beginnings equally likely; targets are inputs one token later.
-
-    Args:
-        ids: (N,); the stream, on the device where the batches are wanted.
-        batch_size: B.
-        context_length: T.
-        generator: draws where the pieces begin; on the CPU, whatever the device of the ids.
-    Raises:
-        ValueError: a size is below 1, or the stream is too short for one piece.
-    """
-    check_stream(ids, batch_size, context_length)
-
-    def draw() -> Iterator[tuple[Tensor, Tensor]]:
-        while True:
-            starts = torch.randint(len(ids) - context_length, (batch_size,), generator=generator)
-            yield pieces_at(ids, starts, context_length)
-
-    return draw()
-
-
-def pieces_at(ids: Tensor, starts: Tensor, context_length: int) -> tuple[Tensor, Tensor]:
-    """The pieces of a stream that begin at some places, and the same one token later."""
-    offsets = torch.arange(context_length + 1, device=ids.device)
-    pieces = ids[starts[:, None].to(ids.device) + offsets]  # (B, T + 1)
-    return pieces[:, :-1], pieces[:, 1:]
-
-
 def fit(
     model: nn.Module,
     data: Iterable[Batch],
@@ -113,6 +79,7 @@ def fit(
     every: int = 100,
     keep_best: bool = False,
     nats_of: NatsOf | None = None,
+    after: After | None = None,
     progress: bool = True,
 ) -> History:
     """Train a model in place by maximum likelihood; return the losses on the way.
@@ -135,6 +102,8 @@ def fit(
         nats_of: called as nats_of(model, batch); the sum of the losses of a batch, which is divided
             by the number of its targets. Batches come as they are, on whatever device. Validation
             calls it, too, with the model in evaluation mode. None: the surprise of the targets.
+        after: called as after(step, model) when a step has been taken and validated; step 0 is
+            before the first. An error raised there stops the run.
         progress: whether to show a bar.
     Raises:
         ValueError: a setting is out of range, or the data run out.
@@ -143,10 +112,12 @@ def fit(
     _check_settings(steps, learning_rate, clip, every, validation, keep_best)
     history, best, supply = History(), None, _endless(data)
 
-    def keep(step: int) -> None:
+    def keep(step: int, model: nn.Module) -> None:
         nonlocal best
         if keep_best and step in history.validation and history.best_step == step:
             best = {name: value.clone() for name, value in model.state_dict().items()}
+        if after:
+            after(step, model)
 
     take_steps(
         model,
@@ -182,7 +153,7 @@ def take_steps(
     score: Callable[[nn.Module, Sequence[Batch]], float],
     validation: Sequence[Batch] | None,
     every: int,
-    after: Callable[[int], None],
+    after: After,
     progress: bool,
 ) -> None:
     """Take the steps, score the validation batches now and then, and write down what happened.
@@ -191,7 +162,7 @@ def take_steps(
         supply: the batch of a step. rate: its learning rate. take: takes it. score: the loss of the
             validation batches.
         steps: which; step 0 comes before the first, and only validates.
-        after: called with the number of each step that is done.
+        after: called with the number of each step that is done, and the model.
     """
     started, tokens = time.perf_counter(), 0
 
@@ -210,7 +181,7 @@ def take_steps(
             tokens += _count_tokens(batch)
         if validation is not None and (step % every == 0 or step == steps[-1]):
             history.validation[step] = score(model, validation)
-        after(step)
+        after(step, model)
 
 
 def training_step(
@@ -351,25 +322,11 @@ def _endless(data: Iterable[Batch]) -> Iterator[Batch]:
         if count == before:
             raise ValueError(
                 f"expected a batch for every step, got only {count} in all: pass a list, which can "
-                "be gone through again, or an iterator without end, such as batches(…)"
+                "be gone through again, or an iterator without end, such as Batches(…)"
             )
 
 
 # ---- checks --------------------------------------------------------------------------------------
-
-
-def check_stream(ids: Tensor, batch_size: int, context_length: int) -> None:
-    """Refuse a stream that holds no piece, or sizes below 1."""
-    if batch_size < 1 or context_length < 1:
-        raise ValueError(
-            f"expected at least one piece of at least one token, got batch_size={batch_size} and "
-            f"context_length={context_length}"
-        )
-    if ids.ndim != 1 or len(ids) <= context_length:
-        raise ValueError(
-            f"expected a stream of at least {context_length + 1} tokens (context_length inputs and "
-            f"the target of the last), got ids of shape {tuple(ids.shape)}"
-        )
 
 
 def check_validation(validation: Sequence[Batch] | None) -> None:
