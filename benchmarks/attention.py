@@ -27,7 +27,7 @@ PEERS = ("nn.TransformerEncoderLayer", "the plain block")
 
 def contenders(length, heads, channels):
     """Three modules with the same weights, by name, and {name: function of x}."""
-    ours = Block(channels, heads, generator=torch.Generator().manual_seed(0))
+    ours = Block(channels, heads=heads, generator=torch.Generator().manual_seed(0))
     torchs = nn.TransformerEncoderLayer(
         channels, heads, 4 * channels, 0.0, "gelu", batch_first=True, norm_first=True
     )

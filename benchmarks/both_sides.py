@@ -113,7 +113,7 @@ def world():
 def config():
     """Of all models: a GPT's, with the sizes of results/gpt1/recipe.toml."""
     sizes = read_toml(RESULTS / "gpt1" / "recipe.toml")["model"]
-    return GPTConfig(tokenizer().vocab_size, **sizes | {"context_length": CONTEXT})
+    return GPTConfig(tokenizer().vocabulary_size, **sizes | {"context_length": CONTEXT})
 
 
 def training(steps, rate):
@@ -136,11 +136,11 @@ def end():
 
 
 def mask():
-    return tokenizer().vocab_size - SPANS - 2
+    return tokenizer().vocabulary_size - SPANS - 2
 
 
 def sentinels():
-    return range(mask() + 1, tokenizer().vocab_size)
+    return range(mask() + 1, tokenizer().vocabulary_size)
 
 
 def ids_of(text):
@@ -174,7 +174,7 @@ def batches(kind, stream, seed):
         seed=seed,
         first=end(),
     )
-    size = tokenizer().vocab_size
+    size = tokenizer().vocabulary_size
     ways = {
         "encoder": partial(
             masked_batch, rate=HIDDEN, mask=mask(), vocabulary_size=size, special=(end(),)

@@ -43,32 +43,32 @@ TARGETS = {
 # --- training ---
 
 
-def train(text, vocab_size):
-    return BytePairTokenizer.train(text, vocab_size, specials=()).merges
+def train(text, vocabulary_size):
+    return BytePairTokenizer.train(text, vocabulary_size, specials=()).merges
 
 
-def tokenizers_train(text, vocab_size):
+def tokenizers_train(text, vocabulary_size):
     level = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
     peer = tokenizers.Tokenizer(tokenizers.models.BPE())
     peer.pre_tokenizer = level
     trainer = tokenizers.trainers.BpeTrainer(
-        vocab_size=vocab_size, initial_alphabet=level.alphabet(), show_progress=False
+        vocabulary_size=vocabulary_size, initial_alphabet=level.alphabet(), show_progress=False
     )
     peer.train_from_iterator([text], trainer)
     return peer
 
 
-def rustbpe_train(text, vocab_size):
+def rustbpe_train(text, vocabulary_size):
     peer = rustbpe.Tokenizer()
-    peer.train_from_iterator(iter([text]), vocab_size, pattern=GPT2_PATTERN)
+    peer.train_from_iterator(iter([text]), vocabulary_size, pattern=GPT2_PATTERN)
     return peer
 
 
-def recounting_train(text, vocab_size):
+def recounting_train(text, vocabulary_size):
     """All pairs of all words counted at every step, and every word merged: nothing is kept."""
     words = [list(word.encode()) for word in regex.findall(GPT2_PATTERN, text)]
     merges = []
-    for new in range(256, vocab_size):
+    for new in range(256, vocabulary_size):
         counts = Counter()
         for word in words:
             counts.update(pairwise(word))
@@ -92,11 +92,11 @@ def merged(word, pair, new):
 def training_round(text):
     """Our time over each peer's."""
     ratios = {}
-    for vocab_size in (1_024, 4_096):
-        _, ours = seconds(train, text, vocab_size)
+    for vocabulary_size in (1_024, 4_096):
+        _, ours = seconds(train, text, vocabulary_size)
         for name, peer in (("tokenizers", tokenizers_train), ("rustbpe", rustbpe_train)):
-            _, theirs = seconds(peer, text, vocab_size)
-            ratios[f"training 1 MB to {vocab_size:,}, time against {name}"] = ours / theirs
+            _, theirs = seconds(peer, text, vocabulary_size)
+            ratios[f"training 1 MB to {vocabulary_size:,}, time against {name}"] = ours / theirs
     return ratios
 
 
@@ -128,7 +128,7 @@ def library_text(size):
 
 
 def tiktokens(tokenizer):
-    ranks = {tokenizer.token_bytes(number): number for number in range(tokenizer.vocab_size)}
+    ranks = {tokenizer.token_bytes(number): number for number in range(tokenizer.vocabulary_size)}
     return tiktoken.Encoding("ours", pat_str=GPT2_PATTERN, mergeable_ranks=ranks, special_tokens={})
 
 

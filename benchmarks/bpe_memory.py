@@ -60,7 +60,7 @@ def main():
             "Written by `make bench` (`benchmarks/bpe_memory.py`).",
             "",
             f"- {sum(sizes):,} bytes of text in {len(sizes):,} pieces, {len(drawn):,} different "
-            f"words by Zipf's law, {tokenizer.vocab_size:,} tokens",
+            f"words by Zipf's law, {tokenizer.vocabulary_size:,} tokens",
             f"- greatest memory of the process: **{peak:,.0f} MB** (asked: under {LIMIT})",
             f"- {took:,.0f} s, of which a good part goes to generating",
             f"- {machine()}",

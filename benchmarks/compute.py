@@ -50,7 +50,7 @@ def ngrams(parts, tokenizer):
     found = {}
     for order in ORDERS:
         model = NgramModel.fit(
-            train.numpy(), order=order, vocabulary_size=tokenizer.vocab_size, end=end
+            train.numpy(), order=order, vocabulary_size=tokenizer.vocabulary_size, end=end
         )
         found[f"{order}-gram"] = [
             Score(float(model.score(text.numpy()).sum()), len(text) - 1, size)

@@ -49,7 +49,18 @@ TRAINING = {
 PROMPT, NEW = 8, 256
 SMALL, GPT2 = "(4, 4, 128)", "GPT-2 small's shape"
 GENERATION = {
-    SMALL: (GPTConfig(VOCABULARY, PROMPT + NEW, 4, 4, 128, activation="gelu_tanh"), 15, 1),
+    SMALL: (
+        GPTConfig(
+            VOCABULARY,
+            context_length=PROMPT + NEW,
+            layers=4,
+            heads=4,
+            channels=128,
+            activation="gelu_tanh",
+        ),
+        15,
+        1,
+    ),
     GPT2: (GPTConfig.gpt2("small"), 2, 32),
 }
 SGEMM = 512  # rows and columns of the square matrices
@@ -154,7 +165,9 @@ def customary_step(model, ids, texts, length):
 
 def train(size, layers, heads, channels, length, texts, rounds):
     """The ratios of all rounds, the targets, notes, and what is missed."""
-    config = GPTConfig(VOCABULARY, length, layers, heads, channels)
+    config = GPTConfig(
+        VOCABULARY, context_length=length, layers=layers, heads=heads, channels=channels
+    )
     generator = torch.Generator().manual_seed(0)
     model = GPT(config, generator=generator)
     ids = torch.randint(VOCABULARY, (100_000,), generator=generator)

@@ -121,7 +121,7 @@ def fresh(seed):
 def lstm(size, seed):
     generator = torch.Generator().manual_seed(1_000 + seed)
     return LSTM(
-        opened(seed).tokenizer.vocab_size,
+        opened(seed).tokenizer.vocabulary_size,
         embedding_size=size,
         hidden_size=size,
         tied=True,
@@ -211,7 +211,7 @@ def tuned_cell(cell, home):
         "step": tuned.history.best_step,
     }
     if is_measured(cell):
-        own, size = tuned.model.backbone.eval(), tokenizer.vocab_size
+        own, size = tuned.model.backbone.eval(), tokenizer.vocabulary_size
         found |= {
             "distance": distance(start, own),
             "loss_before": language_loss(start, seed),
@@ -276,7 +276,7 @@ def traced_cell(cell, home):
 
     def look(step):
         model.eval()
-        size = run.tokenizer.vocab_size
+        size = run.tokenizer.vocabulary_size
         seen["steps"].append(step)
         seen["distance"].append(distance(run.model, model.backbone))
         seen["loss"].append(language_loss(lambda ids: model.backbone(ids)[..., :size], seed))

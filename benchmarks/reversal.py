@@ -55,8 +55,8 @@ class Attention(nn.Module):
     def __init__(self, generator):
         super().__init__()
         self.embedding = nn.Parameter(torch.randn(LETTERS + 1, CHANNELS, generator=generator))
-        self.positions = LearnedPositions(2 * LONGEST, CHANNELS, generator=generator)
-        self.decoder = Decoder(2, CHANNELS, 4, generator=generator)
+        self.positions = LearnedPositions(2 * LONGEST, channels=CHANNELS, generator=generator)
+        self.decoder = Decoder(2, channels=CHANNELS, heads=4, generator=generator)
         self.output = linear(CHANNELS, LETTERS + 1, generator=generator)
 
     def forward(self, ids):

@@ -231,7 +231,10 @@ def course(arm, rate, seed, steps):
     torch.set_num_threads(1)
     world = small_world()
     generator = torch.Generator().manual_seed(1_000 + seed)
-    model = GPT(GPTConfig(len(world.vocabulary), 30, 2, 4, CHANNELS), generator=generator)
+    model = GPT(
+        GPTConfig(len(world.vocabulary), context_length=30, layers=2, heads=4, channels=CHANNELS),
+        generator=generator,
+    )
 
     def batches():
         while True:

@@ -197,7 +197,7 @@ def test_dropout_is_the_same_on_each_path(masked, need_weights):
 
 
 def test_many_heads_are_torchs_multi_head_attention(generator):
-    ours = MultiHeadAttention(C, HEADS, generator=generator).double()
+    ours = MultiHeadAttention(C, heads=HEADS, generator=generator).double()
     theirs = nn.MultiheadAttention(C, HEADS, batch_first=True, dtype=torch.float64)
     theirs.load_state_dict(
         {
@@ -227,7 +227,7 @@ def test_many_heads_are_torchs_multi_head_attention(generator):
 
 
 def test_heads_as_einsum_are_heads_as_reshape(generator):
-    module = MultiHeadAttention(C, HEADS, generator=generator).double()
+    module = MultiHeadAttention(C, heads=HEADS, generator=generator).double()
     x = normal(B, T, C)
     width = C // HEADS
     stacked = module.qkv.weight.reshape(3, HEADS, width, C)
@@ -240,14 +240,14 @@ def test_heads_as_einsum_are_heads_as_reshape(generator):
 
 @pytest.mark.parametrize("heads", [1, 2, HEADS, C])
 def test_more_heads_are_not_more_parameters(generator, heads):
-    module = MultiHeadAttention(C, heads, generator=generator)
+    module = MultiHeadAttention(C, heads=heads, generator=generator)
     assert sum(p.numel() for p in module.parameters()) == 4 * C * C + 4 * C
 
 
 @pytest.mark.parametrize("rotary", [False, True])
 @pytest.mark.parametrize("changed", range(T))
 def test_a_later_token_changes_nothing_before_it_bit_for_bit(generator, rotary, changed):
-    module = MultiHeadAttention(C, HEADS, rotary=rotary, generator=generator)
+    module = MultiHeadAttention(C, heads=HEADS, rotary=rotary, generator=generator)
     x = normal(B, T, C).float()
     other = x.clone()
     other[:, changed] += 1
@@ -257,7 +257,7 @@ def test_a_later_token_changes_nothing_before_it_bit_for_bit(generator, rotary, 
 
 
 def test_what_stands_at_padding_changes_nothing_bit_for_bit(generator):
-    module = MultiHeadAttention(C, HEADS, generator=generator)
+    module = MultiHeadAttention(C, heads=HEADS, generator=generator)
     x, memory = normal(B, T, C).float(), normal(B, S, C, seed=2).float()
     lengths = tensor([3, 5])
     mask = padding_mask(lengths, S)
@@ -266,13 +266,13 @@ def test_what_stands_at_padding_changes_nothing_bit_for_bit(generator):
 
 
 def test_attention_without_positions_does_not_mind_the_order(generator):
-    module = MultiHeadAttention(C, HEADS, generator=generator).double()
+    module = MultiHeadAttention(C, heads=HEADS, generator=generator).double()
     x, order = normal(B, T, C), torch.randperm(T, generator=generator)
     assert greatest_difference(module(x)[:, order], module(x[:, order])) < EXACT
 
 
 def test_a_mask_for_each_text_is_a_mask_for_all_its_heads(generator):
-    module = MultiHeadAttention(C, HEADS, generator=generator).double()
+    module = MultiHeadAttention(C, heads=HEADS, generator=generator).double()
     x = normal(B, T, C)
     mask = random_mask()[:, 0, :, :T]
     expanded = mask[:, None].expand(B, HEADS, T, T)
@@ -281,7 +281,7 @@ def test_a_mask_for_each_text_is_a_mask_for_all_its_heads(generator):
 
 
 def test_dropout_acts_while_training_only(generator):
-    module = MultiHeadAttention(C, HEADS, dropout=0.5, generator=generator)
+    module = MultiHeadAttention(C, heads=HEADS, dropout=0.5, generator=generator)
     x = normal(B, T, C).float()
     assert not torch.equal(module(x), module(x))
     module.eval()
@@ -289,7 +289,9 @@ def test_dropout_acts_while_training_only(generator):
 
 
 def test_recording_changes_no_output_and_ends_with_its_block(generator):
-    model = nn.ModuleDict({name: MultiHeadAttention(C, 2, generator=generator) for name in "ab"})
+    model = nn.ModuleDict(
+        {name: MultiHeadAttention(C, heads=2, generator=generator) for name in "ab"}
+    )
     x = normal(B, T, C).float()
     plain = model["b"](model["a"](x, causal=True))
     with recorded_weights(model) as maps:
@@ -304,7 +306,7 @@ def test_recording_changes_no_output_and_ends_with_its_block(generator):
 
 
 def test_recording_ends_even_after_an_error(generator):
-    module = MultiHeadAttention(C, 2, generator=generator)
+    module = MultiHeadAttention(C, heads=2, generator=generator)
     with pytest.raises(RuntimeError, match="planted"), recorded_weights(module):
         raise RuntimeError("planted")
     assert module.record is None
@@ -325,7 +327,7 @@ def test_a_linear_layer_keeps_the_variance_and_draws_from_its_generator(generato
 @pytest.mark.parametrize("rotary", [False, True])
 @pytest.mark.parametrize("pieces", [[S], [1] * S, [3, 1, 2, 1]])
 def test_a_text_in_pieces_with_a_cache_is_the_text_at_once(generator, rotary, pieces):
-    module = MultiHeadAttention(C, HEADS, rotary=rotary, generator=generator).double()
+    module = MultiHeadAttention(C, heads=HEADS, rotary=rotary, generator=generator).double()
     x, cache = normal(B, S, C), KeyValueCache(S + 2)
     parts = [module(part, causal=True, cache=cache) for part in x.split(pieces, 1)]
     assert greatest_difference(torch.cat(parts, 1), module(x, causal=True)) < EXACT
@@ -333,7 +335,7 @@ def test_a_text_in_pieces_with_a_cache_is_the_text_at_once(generator, rotary, pi
 
 
 def test_a_full_cache_and_another_batch_are_refused(generator):
-    module, cache = MultiHeadAttention(C, HEADS, generator=generator), KeyValueCache(4)
+    module, cache = MultiHeadAttention(C, heads=HEADS, generator=generator), KeyValueCache(4)
     x = torch.zeros(B, 3, C)
     module(x, cache=cache)
     with pytest.raises(ValueError, match="at most 4 tokens in the cache, its limit, got 3 and 3"):
@@ -343,7 +345,7 @@ def test_a_full_cache_and_another_batch_are_refused(generator):
 
 
 def test_a_memory_and_a_cache_together_are_refused_and_nothing_is_kept(generator):
-    module, cache = MultiHeadAttention(C, HEADS, generator=generator), KeyValueCache(S)
+    module, cache = MultiHeadAttention(C, heads=HEADS, generator=generator), KeyValueCache(S)
     x, memory = normal(B, T, C).float(), normal(B, S, C).float()
     with pytest.raises(ValueError, match="a memory or a cache, got both"):
         module(x, memory, cache=cache)
@@ -398,7 +400,7 @@ def test_rotation_is_multiplication_of_complex_numbers():
 
 
 def test_rotary_attention_moves_with_its_text(generator):
-    module = MultiHeadAttention(C, HEADS, rotary=True, generator=generator).double()
+    module = MultiHeadAttention(C, heads=HEADS, rotary=True, generator=generator).double()
     x = normal(B, T, C)
     later = torch.cat([normal(B, 3, C, seed=6), x], 1)
     mask = torch.ones(T + 3, T + 3, dtype=torch.bool)
@@ -407,14 +409,16 @@ def test_rotary_attention_moves_with_its_text(generator):
 
 
 def test_learned_positions_are_rows_of_their_table(generator):
-    module = LearnedPositions(7, 5, generator=generator)
+    module = LearnedPositions(7, channels=5, generator=generator)
     assert torch.equal(module(3, start=4), module.table[4:7])
 
 
 @pytest.mark.parametrize("channels", [5, 53])
 def test_the_vector_of_a_position_begins_with_length_one_in_the_mean(generator, channels):
     """N(0, 1 / C) for each of the C channels."""
-    numbers = LearnedPositions(1_009, channels, generator=generator).table.detach().flatten()
+    numbers = (
+        LearnedPositions(1_009, channels=channels, generator=generator).table.detach().flatten()
+    )
     n, std = len(numbers), channels**-0.5
     assert abs(float(numbers.mean())) < 5 * std / math.sqrt(n)
     assert abs(float(numbers.square().mean()) * channels - 1) < 5 * math.sqrt(2 / n)
@@ -477,7 +481,7 @@ def test_parts_that_do_not_fit_are_refused():
 
 
 def test_channels_that_do_not_fit_are_refused(generator):
-    module = MultiHeadAttention(C, HEADS, generator=generator)
+    module = MultiHeadAttention(C, heads=HEADS, generator=generator)
     with pytest.raises(ValueError, match=r"x of shape \(B, T, 22\), got \(2, 5, 13\)"):
         module(torch.zeros(B, T, 13))
     with pytest.raises(ValueError, match=r"memory of shape \(B, T, 22\), got \(5, 22\)"):
@@ -485,7 +489,7 @@ def test_channels_that_do_not_fit_are_refused(generator):
 
 
 def test_positions_that_do_not_exist_are_refused(generator):
-    module = LearnedPositions(7, 5, generator=generator)
+    module = LearnedPositions(7, channels=5, generator=generator)
     with pytest.raises(ValueError, match="the 7 that were learnt, got 3 from position 5"):
         module(3, start=5)
     with pytest.raises(ValueError, match="got 8 from position 0"):

@@ -37,7 +37,7 @@ from src.tokens.bytes import WordTokenizer
 NEUTRAL = ["the", "cat", "dog", "fox", "sat", "ran", "on", "under", "mat", "log"]
 WORDS = [*NEUTRAL, "good", "bad"]
 TOKENIZER = WordTokenizer(WORDS)
-V, T, C, LAYERS = TOKENIZER.vocab_size, 23, 10, 3  # V = 16
+V, T, C, LAYERS = TOKENIZER.vocabulary_size, 23, 10, 3  # V = 16
 LABELS = {family: ("no", "maybe", "yes") for family in FAMILIES}
 TEXTS = {
     "classification": [("the cat sat",), ("dog",), ("the fox ran under the log on the mat",)],

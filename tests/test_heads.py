@@ -201,7 +201,7 @@ def test_a_begin_outside_the_vocabulary_is_refused():
 
 
 def attention():
-    return MultiHeadAttention(6, H, generator=generator()).double()
+    return MultiHeadAttention(6, heads=H, generator=generator()).double()
 
 
 def test_a_head_taken_out_is_a_zero_block_of_the_output_matrix():

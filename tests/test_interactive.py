@@ -53,7 +53,7 @@ def phone(browser):
 def tokenizer():
     """That of the chapter, trained afresh."""
     texts = (document.text for document in split(load("python-docs")).train)
-    return BytePairTokenizer.train(texts, vocab_size=2048)
+    return BytePairTokenizer.train(texts, vocabulary_size=2048)
 
 
 def shown(figure):

@@ -279,7 +279,7 @@ def test_two_processes_make_the_run_of_one(folder, text, tmp_path):
 def test_a_released_model_is_used_like_a_run(tmp_path, capsys):
     tokenizer = BytePairTokenizer.train(TEXT, 300)
     tokenizer.save_gpt2(tmp_path)
-    config = GPTConfig(tokenizer.vocab_size, 32, 1, 2, 8)
+    config = GPTConfig(tokenizer.vocabulary_size, context_length=32, layers=1, heads=2, channels=8)
     save(GPT(config, generator=torch.Generator().manual_seed(0)), tmp_path)
     status, out, _ = said(capsys, "sample", tmp_path, "--prompt", "The", "--tokens", "5")
     assert status == 0
@@ -429,7 +429,7 @@ def test_a_changed_text_is_noticed_when_a_run_is_resumed(tmp_path, capsys):
     assert "sha256" in err
 
 
-@pytest.mark.filterwarnings("ignore:vocab_size is")
+@pytest.mark.filterwarnings("ignore:vocabulary_size is")
 def test_a_text_shorter_than_a_window_is_refused(tmp_path, capsys):
     (tmp_path / "short.txt").write_text("one\n\ntwo\n\nthree\n\nfour\n\nfive\n\n")
     arguments = ["train", tmp_path / "short.txt", "--folder", tmp_path / "new", *SHORT]

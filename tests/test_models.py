@@ -17,7 +17,7 @@ from src.texts.markov import small_english
 from src.texts.microworld import MicroWorld
 
 V, T = 7, 5
-CONFIG = GPTConfig(V, T, layers=2, heads=2, channels=4)
+CONFIG = GPTConfig(V, context_length=T, layers=2, heads=2, channels=4)
 
 
 def drawn(seed=0):

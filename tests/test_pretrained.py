@@ -52,7 +52,7 @@ def theirs(hugging_face, seed=0, **options):
 
 
 def ours(**options):
-    config = GPTConfig(V, LIMIT, LAYERS, HEADS, C, **options)
+    config = GPTConfig(V, context_length=LIMIT, layers=LAYERS, heads=HEADS, channels=C, **options)
     model = GPT(config, generator=torch.Generator().manual_seed(1))
     with torch.no_grad():
         for parameter in model.parameters():

@@ -56,7 +56,7 @@ def test_gpt2s_own_tokenizer_gives_the_ids_of_tiktoken(gpt2, files, monkeypatch)
     theirs = tiktoken.Encoding(
         "gpt2", pat_str=GPT2_PATTERN, mergeable_ranks=ranks, special_tokens={END: 50_256}
     )
-    assert theirs.n_vocab == gpt2.vocab_size == 50_257
+    assert theirs.n_vocab == gpt2.vocabulary_size == 50_257
     for text in ALL:
         assert gpt2.encode(text) == theirs.encode_ordinary(text), text[:60]
         assert gpt2.decode(gpt2.encode(text)) == text
@@ -197,7 +197,7 @@ def test_saving_gpt2s_files_makes_the_folder(tmp_path):
 
 
 def small(vocabulary_size=50_257):
-    config = GPTConfig(vocabulary_size, 16, layers=1, heads=1, channels=2)
+    config = GPTConfig(vocabulary_size, context_length=16, layers=1, heads=1, channels=2)
     return GPT(config, generator=torch.Generator().manual_seed(0)).eval()
 
 

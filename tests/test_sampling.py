@@ -30,7 +30,7 @@ def logits(generator):
 
 @pytest.fixture
 def model(generator):
-    config = GPTConfig(V, LIMIT, layers=2, heads=2, channels=6, initial_std=1.0)
+    config = GPTConfig(V, context_length=LIMIT, layers=2, heads=2, channels=6, initial_std=1.0)
     return GPT(config, generator=generator).double().eval()
 
 
@@ -292,7 +292,9 @@ def test_the_same_generator_gives_the_same_texts(model):
 
 
 def test_dropout_is_off_meanwhile_and_on_again_after(generator):
-    config = GPTConfig(V, LIMIT, 1, 2, 6, dropout=0.9, initial_std=1.0)
+    config = GPTConfig(
+        V, context_length=LIMIT, layers=1, heads=2, channels=6, dropout=0.9, initial_std=1.0
+    )
     model = GPT(config, generator=generator)
     texts = [
         generate(model, [[1]], max_new_tokens=9, filters=GREEDY, generator=seeded(i))

@@ -61,9 +61,9 @@ def test_ids_run_from_zero_and_each_has_its_bytes(tokenizer):
     assert isinstance(tokenizer, Tokenizer)
     ids = tokenizer.encode(PROSE)
     assert ids
-    assert set(ids) <= set(range(tokenizer.vocab_size))
-    assert all(tokenizer.token_bytes(number) for number in range(tokenizer.vocab_size))
-    assert set(tokenizer.specials.values()) <= set(range(tokenizer.vocab_size))
+    assert set(ids) <= set(range(tokenizer.vocabulary_size))
+    assert all(tokenizer.token_bytes(number) for number in range(tokenizer.vocabulary_size))
+    assert set(tokenizer.specials.values()) <= set(range(tokenizer.vocabulary_size))
     assert tokenizer.encode("") == []
     assert tokenizer.decode([]) == ""
     assert tokenizer.encode_batch(["the", "", "sea"]) == [
@@ -71,13 +71,13 @@ def test_ids_run_from_zero_and_each_has_its_bytes(tokenizer):
         [],
         tokenizer.encode("sea"),
     ]
-    assert repr(tokenizer.vocab_size) in repr(tokenizer)
+    assert repr(tokenizer.vocabulary_size) in repr(tokenizer)
 
 
 @pytest.mark.parametrize("tokenizer", every_tokenizer(), ids=lambda t: type(t).__name__)
 @pytest.mark.parametrize("wrong", [-1, 10_000_000, "a", 1.5, None, [1]])
 def test_an_id_that_does_not_exist_is_named_with_its_place(tokenizer, wrong):
-    expected = f"expected ids from 0 to {tokenizer.vocab_size - 1}, got .* at position 2"
+    expected = f"expected ids from 0 to {tokenizer.vocabulary_size - 1}, got .* at position 2"
     with pytest.raises(ValueError, match=expected):
         tokenizer.decode([1, 2, wrong, 3])
     with pytest.raises(ValueError, match="expected ids from 0"):
@@ -111,14 +111,14 @@ def test_characters_are_numbered_by_frequency_after_four_special_tokens():
     assert tokenizer.specials == {UNKNOWN: 0, PADDING: 1, START: 2, END: 3}
     assert tokenizer.encode("bandana") == [6, 4, 5, 0, 4, 5, 4]
     assert tokenizer.decode([2, 6, 4, 5, 0, 3]) == f"{START}ban{UNKNOWN}{END}"
-    assert tokenizer.vocab_size == 7
+    assert tokenizer.vocabulary_size == 7
 
 
 def test_a_small_vocabulary_keeps_the_most_frequent_and_the_first_of_ties():
-    assert CharacterTokenizer.train(["cab", "ba"], vocab_size=6).encode("abc") == [4, 5, 0]
-    assert WordTokenizer.train("b a. b a c", vocab_size=7).encode("a b c .") == [4, 5, 0, 6]
-    with pytest.raises(ValueError, match="vocab_size must be at least 4"):
-        WordTokenizer.train("a", vocab_size=3)
+    assert CharacterTokenizer.train(["cab", "ba"], vocabulary_size=6).encode("abc") == [4, 5, 0]
+    assert WordTokenizer.train("b a. b a c", vocabulary_size=7).encode("a b c .") == [4, 5, 0, 6]
+    with pytest.raises(ValueError, match="vocabulary_size must be at least 4"):
+        WordTokenizer.train("a", vocabulary_size=3)
     with pytest.raises(ValueError, match="one of them twice"):
         CharacterTokenizer("aa")
 
@@ -292,30 +292,30 @@ def test_a_text_and_its_parts_in_any_iterable_give_the_same_merges():
 
 
 def test_special_tokens_are_numbered_behind_the_merges(trained):
-    assert trained.vocab_size == 340
+    assert trained.vocabulary_size == 340
     assert trained.specials == {END: 338, "<|pad|>": 339}
     assert len(trained.merges) == 340 - 256 - 2
 
 
 def test_a_text_without_enough_pairs_stops_early_and_says_so():
-    with pytest.warns(UserWarning, match="vocab_size is 259, not 500: after 2 merges"):
+    with pytest.warns(UserWarning, match="vocabulary_size is 259, not 500: after 2 merges"):
         tokenizer = BytePairTokenizer.train("abc", 500)
     assert tokenizer.specials == {END: 258}
     with pytest.warns(UserWarning, match="after 0 merges"):
         assert BytePairTokenizer.train("", 300).encode("a") == [97]
 
 
-@pytest.mark.parametrize("vocab_size", [256, 0, -1, 0x110001])
-def test_a_vocabulary_must_hold_bytes_and_special_tokens(vocab_size):
-    with pytest.raises(ValueError, match=r"vocab_size must be from 257 .* to 1114112"):
-        BytePairTokenizer.train("abc", vocab_size)
+@pytest.mark.parametrize("vocabulary_size", [256, 0, -1, 0x110001])
+def test_a_vocabulary_must_hold_bytes_and_special_tokens(vocabulary_size):
+    with pytest.raises(ValueError, match=r"vocabulary_size must be from 257 .* to 1114112"):
+        BytePairTokenizer.train("abc", vocabulary_size)
 
 
 def test_the_smallest_vocabulary_warns_of_nothing():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert BytePairTokenizer.train("abc", 257).merges == []
-        assert BytePairTokenizer.train("abc", 256, specials=()).vocab_size == 256
+        assert BytePairTokenizer.train("abc", 256, specials=()).vocabulary_size == 256
 
 
 def test_bad_training_texts_are_refused():
@@ -332,7 +332,7 @@ def test_bad_training_texts_are_refused():
 
 
 def test_progress_is_shown_beside_standard_output(capsys):
-    assert BytePairTokenizer.train(PROSE, 270, progress=True).vocab_size == 270
+    assert BytePairTokenizer.train(PROSE, 270, progress=True).vocabulary_size == 270
     assert capsys.readouterr().out == ""
 
 
@@ -385,7 +385,7 @@ def test_ids_of_a_text_are_those_of_the_oracle(trained):
 def test_any_text_comes_back(trained, text, allowed):
     ids = trained.encode(text, allowed)
     assert trained.decode(ids) == text
-    assert all(0 <= number < trained.vocab_size for number in ids)
+    assert all(0 <= number < trained.vocabulary_size for number in ids)
     assert b"".join(map(trained.token_bytes, ids)) == text.encode()
 
 
@@ -523,7 +523,7 @@ def test_offsets_name_the_characters_that_a_token_has_bytes_of(trained, text):
 
 
 def test_the_parts_of_a_token_spell_it(trained):
-    for number in range(trained.vocab_size):
+    for number in range(trained.vocabulary_size):
         parts = trained.parts(number)
         assert (parts is None) == (number < 256 or number in trained.specials.values())
         if parts:
@@ -590,7 +590,7 @@ def test_a_file_gives_the_same_tokenizer_back(tmp_path, trained, kind, numbered)
     assert again.specials == tokenizer.specials
     assert again.pattern == tokenizer.pattern
     assert again.encode(PROSE, again.specials) == tokenizer.encode(PROSE, again.specials)
-    everything = range(tokenizer.vocab_size)
+    everything = range(tokenizer.vocabulary_size)
     assert list(map(again.token_bytes, everything)) == list(map(tokenizer.token_bytes, everything))
 
 

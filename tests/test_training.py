@@ -605,7 +605,7 @@ def test_train_is_fit_with_numbered_batches(stream):
 
 def test_matrices_are_decayed_and_gains_biases_embeddings_and_positions_are_not():
     model = GPT(
-        GPTConfig(11, 5, layers=1, heads=2, channels=6, tied=False),
+        GPTConfig(11, context_length=5, layers=1, heads=2, channels=6, tied=False),
         generator=torch.Generator().manual_seed(0),
     )
     names = {id(p): name for name, p in model.named_parameters()}

@@ -130,7 +130,7 @@ def test_a_feed_forward_network_is_four_times_as_wide_unless_told_otherwise(gene
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
 def test_a_block_is_torchs_encoder_layer(generator, norm):
-    ours = randomised(Block(C, HEADS, hidden=HIDDEN, norm=norm, generator=generator))
+    ours = randomised(Block(C, heads=HEADS, hidden=HIDDEN, norm=norm, generator=generator))
     x = normal(B, T, C).requires_grad_()
     mine, theirs = ours(x, causal=True), torchs(ours)(x, src_mask=~causal_mask(T))
     assert greatest_difference(mine, theirs) < EXACT
@@ -139,7 +139,9 @@ def test_a_block_is_torchs_encoder_layer(generator, norm):
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
 def test_a_block_with_cross_attention_is_torchs_decoder_layer(generator, norm):
-    ours = randomised(Block(C, HEADS, hidden=HIDDEN, norm=norm, cross=True, generator=generator))
+    ours = randomised(
+        Block(C, heads=HEADS, hidden=HIDDEN, norm=norm, cross=True, generator=generator)
+    )
     x, memory = normal(B, T, C).requires_grad_(), normal(B, S, C, seed=2).requires_grad_()
     lengths = tensor([3, S])
     mine = ours(x, memory, causal=True, memory_mask=padding_mask(lengths, S))
@@ -156,7 +158,9 @@ def test_a_block_with_cross_attention_is_torchs_decoder_layer(generator, norm):
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
 def test_an_encoder_is_torchs_encoder(generator, norm):
-    ours = randomised(Encoder(LAYERS, C, HEADS, hidden=HIDDEN, norm=norm, generator=generator))
+    ours = randomised(
+        Encoder(LAYERS, channels=C, heads=HEADS, hidden=HIDDEN, norm=norm, generator=generator)
+    )
     lengths = tensor([3, S])
     x, mask = normal(B, S, C), padding_mask(lengths, S)
     theirs = x
@@ -169,16 +173,16 @@ def test_an_encoder_is_torchs_encoder(generator, norm):
 
 
 def test_a_decoder_without_a_memory_is_an_encoder_with_a_causal_mask(generator):
-    decoder = randomised(Decoder(LAYERS, C, HEADS, generator=generator))
-    encoder = Encoder(LAYERS, C, HEADS, generator=generator).double()
+    decoder = randomised(Decoder(LAYERS, channels=C, heads=HEADS, generator=generator))
+    encoder = Encoder(LAYERS, channels=C, heads=HEADS, generator=generator).double()
     encoder.load_state_dict(decoder.state_dict())
     x = normal(B, T, C)
     assert greatest_difference(decoder(x), encoder(x, mask=causal_mask(T))) < EXACT
 
 
 def test_the_masks_of_a_decoder_only_forbid_more(generator):
-    decoder = randomised(Decoder(LAYERS, C, HEADS, generator=generator))
-    encoder = Encoder(LAYERS, C, HEADS, generator=generator).double()
+    decoder = randomised(Decoder(LAYERS, channels=C, heads=HEADS, generator=generator))
+    encoder = Encoder(LAYERS, channels=C, heads=HEADS, generator=generator).double()
     encoder.load_state_dict(decoder.state_dict())
     x, band = normal(B, T, C), banded_mask(T, 2)
     both = encoder(x, mask=band & causal_mask(T))
@@ -186,26 +190,26 @@ def test_the_masks_of_a_decoder_only_forbid_more(generator):
 
 
 def test_a_rotary_block_rotates_its_own_attention_and_not_that_to_a_memory(generator):
-    block = Block(C, HEADS, rotary=True, cross=True, generator=generator)
+    block = Block(C, heads=HEADS, rotary=True, cross=True, generator=generator)
     assert block.attention.rotary
     assert not block.cross_attention.rotary
 
 
 def test_every_norm_of_a_decoder_has_the_eps_that_was_asked_for(generator):
-    decoder = Decoder(2, C, HEADS, cross=True, eps=0.25, generator=generator)
+    decoder = Decoder(2, channels=C, heads=HEADS, cross=True, eps=0.25, generator=generator)
     norms = [module.eps for module in decoder.modules() if isinstance(module, LayerNorm)]
     assert norms == [0.25] * 7
 
 
 @pytest.mark.parametrize("bias", [False, True])
 def test_a_block_has_as_many_parameters_as_the_formula_says(generator, bias):
-    block = Block(C, HEADS, bias=bias, generator=generator)
+    block = Block(C, heads=HEADS, bias=bias, generator=generator)
     expected = 12 * C * C + (13 if bias else 2) * C
     assert sum(p.numel() for p in block.parameters()) == expected
 
 
 def test_only_attention_moves_information_between_positions(generator):
-    block = randomised(Block(C, HEADS, generator=generator))
+    block = randomised(Block(C, heads=HEADS, generator=generator))
     with torch.no_grad():
         block.attention.output.weight.zero_()
     x = normal(B, T, C)
@@ -217,7 +221,9 @@ def test_only_attention_moves_information_between_positions(generator):
 
 @pytest.mark.parametrize("changed", range(T))
 def test_a_decoder_is_causal_bit_for_bit(generator, changed):
-    decoder = randomised(Decoder(LAYERS, C, HEADS, cross=True, generator=generator)).float()
+    decoder = randomised(
+        Decoder(LAYERS, channels=C, heads=HEADS, cross=True, generator=generator)
+    ).float()
     x, memory = normal(B, T, C).float(), normal(B, S, C, seed=2).float()
     other = x.clone()
     other[:, changed] += 1
@@ -227,7 +233,7 @@ def test_a_decoder_is_causal_bit_for_bit(generator, changed):
 
 
 def test_dropout_falls_on_what_is_added_and_on_the_attention_weights(generator):
-    block = Block(C, HEADS, dropout=0.99999, generator=generator)
+    block = Block(C, heads=HEADS, dropout=0.99999, generator=generator)
     x = normal(B, T, C).float()
     assert torch.equal(block(x), x)  # pre-norm: nothing is added to the stream
     assert block.attention.dropout == 0.99999
@@ -238,7 +244,7 @@ def test_dropout_falls_on_what_is_added_and_on_the_attention_weights(generator):
 def test_what_a_post_norm_block_adds_is_dropped_before_the_norm(generator, cross):
     """With everything dropped, only the norms are left."""
     options = {"norm": "post", "cross": cross, "dropout": 0.99999}
-    block = randomised(Block(C, HEADS, **options, generator=generator))
+    block = randomised(Block(C, heads=HEADS, **options, generator=generator))
     x, memory = normal(B, T, C), normal(B, S, C, seed=2) if cross else None
     norms = [block.attention_norm, block.feed_forward_norm]
     norms[1:1] = [block.cross_norm] if cross else []
@@ -332,20 +338,20 @@ def test_the_maps_of_every_layer_can_be_recorded(generator):
 
 def test_a_norm_that_is_neither_pre_nor_post_is_refused(generator):
     with pytest.raises(ValueError, match='"pre" or "post", got \'sandwich\''):
-        Block(C, HEADS, norm="sandwich", generator=generator)
+        Block(C, heads=HEADS, norm="sandwich", generator=generator)
 
 
 def test_a_memory_and_cross_attention_come_together(generator):
     x = normal(B, T, C).float()
     with pytest.raises(ValueError, match="a memory for cross-attention"):
-        Block(C, HEADS, cross=True, generator=generator)(x)
+        Block(C, heads=HEADS, cross=True, generator=generator)(x)
     with pytest.raises(ValueError, match="no memory without cross-attention"):
-        Block(C, HEADS, generator=generator)(x, x)
+        Block(C, heads=HEADS, generator=generator)(x, x)
 
 
 def test_a_negative_depth_is_refused(generator):
     with pytest.raises(ValueError, match="got -1"):
-        Encoder(-1, C, HEADS, generator=generator)
+        Encoder(-1, channels=C, heads=HEADS, generator=generator)
 
 
 @pytest.mark.parametrize(

@@ -223,7 +223,7 @@ def test_the_empty_word_is_certain_and_has_no_tokens():
 
 def trained(text=TEXT, **options):
     steps = []
-    options = {"vocab_size": 307, "report": steps.append} | options
+    options = {"vocabulary_size": 307, "report": steps.append} | options
     return UnigramTokenizer.train(text, **options), steps
 
 
@@ -238,7 +238,7 @@ def test_em_never_lowers_the_likelihood_between_prunings():
 
 
 def test_each_pruning_leaves_three_quarters_down_to_the_number_asked_for():
-    _, steps = trained(vocab_size=307)
+    _, steps = trained(vocabulary_size=307)
     sizes = [size - 256 for size in dict.fromkeys(step.n_pieces for step in steps)]
     assert sizes[-1] == 307 - 256 - 1  # one special token
     assert sizes[1:] == [max(sizes[-1], int(0.75 * size)) for size in sizes[:-1]]
@@ -293,11 +293,11 @@ def test_the_floor_is_no_evidence_for_a_byte():
 
 
 def test_training_prunes_to_the_size_asked_for_and_keeps_the_bytes():
-    for vocab_size in (257, 258, 307, 331):
-        tokenizer, steps = trained(vocab_size=vocab_size)
-        assert tokenizer.vocab_size == vocab_size
+    for vocabulary_size in (257, 258, 307, 331):
+        tokenizer, steps = trained(vocabulary_size=vocabulary_size)
+        assert tokenizer.vocabulary_size == vocabulary_size
         assert tokenizer.pieces[:256] == BYTES
-        assert steps[-1].n_pieces == vocab_size - 1
+        assert steps[-1].n_pieces == vocabulary_size - 1
         sizes = [step.n_pieces for step in steps]
         assert sizes == sorted(sizes, reverse=True)
 
@@ -327,11 +327,11 @@ def test_a_learnt_vocabulary_spells_the_text_in_fewer_tokens_and_bits():
 
 def test_a_text_with_few_substrings_gives_a_smaller_vocabulary_and_says_so():
     with pytest.warns(UserWarning, match="has 1 substrings.* 258 tokens rather than 300"):
-        tokenizer = UnigramTokenizer.train("abab", vocab_size=300)
-    assert tokenizer.vocab_size == 258
+        tokenizer = UnigramTokenizer.train("abab", vocabulary_size=300)
+    assert tokenizer.vocabulary_size == 258
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        UnigramTokenizer.train("abab", vocab_size=258)
+        UnigramTokenizer.train("abab", vocabulary_size=258)
 
 
 def test_seeds_are_ordered_by_the_bytes_that_they_cover():
@@ -403,7 +403,7 @@ def test_without_a_pattern_tokens_may_cross_the_ends_of_words():
 def test_special_tokens_have_ids_that_no_text_makes():
     tokenizer = UnigramTokenizer({b"ab": -1.0}, specials=("<|endoftext|>", "<|pad|>"))
     assert tokenizer.specials == {"<|endoftext|>": 257, "<|pad|>": 258}
-    assert tokenizer.vocab_size == 259
+    assert tokenizer.vocabulary_size == 259
     assert max(tokenizer.encode("ab<|endoftext|>")) == 256
     assert tokenizer.encode("ab<|endoftext|>ab<|pad|>", tokenizer.specials) == [256, 257, 256, 258]
     assert 258 not in tokenizer.encode("<|pad|><|endoftext|>", ["<|endoftext|>"])
@@ -452,15 +452,15 @@ def test_an_id_out_of_range_is_refused(tokenizer, token):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: UnigramTokenizer.train("a", vocab_size=256), "at least 257.*got 256"),
-        (lambda: UnigramTokenizer.train("", vocab_size=300), "expected some text"),
-        (lambda: UnigramTokenizer.train([], vocab_size=300), "expected some text"),
+        (lambda: UnigramTokenizer.train("a", vocabulary_size=256), "at least 257.*got 256"),
+        (lambda: UnigramTokenizer.train("", vocabulary_size=300), "expected some text"),
+        (lambda: UnigramTokenizer.train([], vocabulary_size=300), "expected some text"),
         (lambda: UnigramTokenizer.train("", 300, pattern="a*"), "expected some text"),
-        (lambda: UnigramTokenizer.train("a\ud800", vocab_size=300), r"lone surrogate U\+D800"),
-        (lambda: UnigramTokenizer.train("a", vocab_size=300, kept=1.0), "kept=1.0"),
-        (lambda: UnigramTokenizer.train("a", vocab_size=300, em_steps=0), "em_steps=0"),
-        (lambda: UnigramTokenizer.train("a", vocab_size=300, longest=0), "longest=0"),
-        (lambda: UnigramTokenizer.train("a b", vocab_size=300, pattern="a"), "leaves out"),
+        (lambda: UnigramTokenizer.train("a\ud800", vocabulary_size=300), r"lone surrogate U\+D800"),
+        (lambda: UnigramTokenizer.train("a", vocabulary_size=300, kept=1.0), "kept=1.0"),
+        (lambda: UnigramTokenizer.train("a", vocabulary_size=300, em_steps=0), "em_steps=0"),
+        (lambda: UnigramTokenizer.train("a", vocabulary_size=300, longest=0), "longest=0"),
+        (lambda: UnigramTokenizer.train("a b", vocabulary_size=300, pattern="a"), "leaves out"),
         (lambda: UnigramTokenizer({b"": -1.0}), "not empty"),
         (lambda: UnigramTokenizer({b"ab": 0.5}), "at most 0"),
         (lambda: UnigramTokenizer({b"ab": math.nan}), "at most 0"),

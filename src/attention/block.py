@@ -117,8 +117,8 @@ class Block(nn.Module):
     def __init__(
         self,
         channels: int,
-        heads: int,
         *,
+        heads: int,
         hidden: int | None = None,
         norm: str = "pre",
         cross: bool = False,
@@ -135,7 +135,12 @@ class Block(nn.Module):
 
         def attention(rotary: bool) -> MultiHeadAttention:
             return MultiHeadAttention(
-                channels, heads, bias=bias, dropout=dropout, rotary=rotary, generator=generator
+                channels,
+                heads=heads,
+                bias=bias,
+                dropout=dropout,
+                rotary=rotary,
+                generator=generator,
             )
 
         self.norm, self.cross = norm, cross

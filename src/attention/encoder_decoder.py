@@ -25,20 +25,20 @@ from .positions import LearnedPositions
 class _Stack(nn.Module):
     """Blocks one after another; after pre-norm blocks a last norm, which they leave to do."""
 
-    def __init__(self, layers: int, channels: int, heads: int, **options):
+    def __init__(self, layers: int, *, channels: int, heads: int, **options):
         super().__init__()
         if layers < 0:
             raise ValueError(f"expected 0 layers or more, got {layers}")
-        self.blocks = nn.ModuleList(Block(channels, heads, **options) for _ in range(layers))
+        self.blocks = nn.ModuleList(Block(channels, heads=heads, **options) for _ in range(layers))
         pre = options.get("norm", "pre") == "pre"
         norm = {"eps": options.get("eps", 1e-5), "bias": options.get("bias", True)}
         self.final_norm = LayerNorm(channels, **norm) if pre else nn.Identity()
 
 
 class Encoder(_Stack):
-    """Blocks in which every position sees every other: Encoder(layers, channels, heads, **options).
+    """Blocks in which every position sees every other: Encoder(layers, channels=C, heads=H).
 
-    The options are those of `Block`.
+    Further options are those of `Block`.
     """
 
     def forward(self, x: Tensor, *, mask: Tensor | None = None) -> Tensor:
@@ -49,9 +49,9 @@ class Encoder(_Stack):
 
 
 class Decoder(_Stack):
-    """Blocks in which a position sees no later one: Decoder(layers, channels, heads, **options).
+    """Blocks in which a position sees no later one: Decoder(layers, channels=C, heads=H).
 
-    With cross=True each block looks at a memory as well. The options are those of `Block`.
+    With cross=True each block looks at a memory as well. Further options are those of `Block`.
     """
 
     def forward(
@@ -108,14 +108,14 @@ class EncoderDecoder(nn.Module):
             return nn.Parameter(linear(channels, rows, bias=False, generator=generator).weight)
 
         def positions() -> LearnedPositions:
-            return LearnedPositions(context_length, channels, generator=generator)
+            return LearnedPositions(context_length, channels=channels, generator=generator)
 
         options = {"norm": norm, "dropout": dropout, "generator": generator}
         self.padding, self.dropout = padding, nn.Dropout(dropout)
         self.source_embedding, self.source_positions = table(source_vocabulary), positions()
         self.target_embedding, self.target_positions = table(target_vocabulary), positions()
-        self.encoder = Encoder(layers, channels, heads, **options)
-        self.decoder = Decoder(layers, channels, heads, cross=True, **options)
+        self.encoder = Encoder(layers, channels=channels, heads=heads, **options)
+        self.decoder = Decoder(layers, channels=channels, heads=heads, cross=True, **options)
         self.unembedding = linear(channels, target_vocabulary, bias=False, generator=generator)
 
     def forward(self, source: Tensor, target: Tensor) -> Tensor:

@@ -55,8 +55,8 @@ class MultiHeadAttention(nn.Module):
     def __init__(
         self,
         channels: int,
-        heads: int,
         *,
+        heads: int,
         bias: bool = True,
         dropout: float = 0.0,
         rotary: bool = False,

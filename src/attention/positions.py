@@ -66,7 +66,7 @@ class LearnedPositions(nn.Module):
         generator: draws the initial table, N(0, 1 / C); on the CPU.
     """
 
-    def __init__(self, context_length: int, channels: int, *, generator: torch.Generator):
+    def __init__(self, context_length: int, *, channels: int, generator: torch.Generator):
         super().__init__()
         table = torch.empty(context_length, channels)
         self.table = nn.Parameter(table.normal_(std=channels**-0.5, generator=generator))

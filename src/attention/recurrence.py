@@ -151,14 +151,17 @@ class _Recurrent(nn.Module):
 
     @property
     def channels(self) -> int:
+        """H, the numbers in a state."""
         return self.recurrence.hidden_size
 
     @property
     def token_table(self) -> nn.Parameter:
+        """The vectors of the tokens, (V, C)."""
         return self.embedding.weight
 
     @property
     def settings(self) -> dict[str, Any]:
+        """Plain values, from which a model of the same sizes can be built."""
         return {
             "vocabulary_size": self.vocabulary_size,
             "embedding_size": self.recurrence.input_size,

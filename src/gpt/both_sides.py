@@ -50,7 +50,7 @@ class EncoderLM(Configured):
         self.config, self.n_segments = config, segments
         self.embedding = nn.Parameter(torch.empty(config.vocabulary_size, config.channels))
         self.positions = LearnedPositions(
-            config.context_length, config.channels, generator=generator
+            config.context_length, channels=config.channels, generator=generator
         )
         self.segments = None
         if segments:

@@ -260,10 +260,10 @@ def finetune(
     """
     config = config or FinetuneConfig()
     size = backbone.vocabulary_size
-    if tokenizer.vocab_size != size:
+    if tokenizer.vocabulary_size != size:
         raise ValueError(
             f"expected the tokenizer that the model was trained with, of {size} tokens, got one "
-            f"of {tokenizer.vocab_size}"
+            f"of {tokenizer.vocabulary_size}"
         )
     if config.auxiliary and not backbone.causal:
         raise ValueError(
@@ -474,9 +474,9 @@ def load(folder: Path | str, *, device: torch.device | str = "cpu") -> Tuned:
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"expected a task in {folder / 'task.json'}, got {error!r}") from error
     size = backbone.vocabulary_size - NEW_TOKENS
-    if tokenizer.vocab_size != size:
+    if tokenizer.vocabulary_size != size:
         raise ValueError(
-            f"expected a tokenizer of {size} tokens in {folder}, got {tokenizer.vocab_size}"
+            f"expected a tokenizer of {size} tokens in {folder}, got {tokenizer.vocabulary_size}"
         )
     path = folder / "model.safetensors"
     try:

@@ -21,7 +21,7 @@ Derived in the chapter `gpt/gpt2`.
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import KW_ONLY, asdict, dataclass
 from functools import partial
 from typing import Any
 
@@ -41,11 +41,11 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu_tanh": partial(functional.gelu, approximate="tanh"),  # as in the released GPT-1 and -2
     "relu": functional.relu,
 }
-_SIZES = {  # of GPT-2: (layers, heads, channels)
-    "small": (12, 12, 768),
-    "medium": (24, 16, 1024),
-    "large": (36, 20, 1280),
-    "xl": (48, 25, 1600),
+_SIZES = {  # of GPT-2; GPT-1 is as large as the smallest
+    "small": {"layers": 12, "heads": 12, "channels": 768},
+    "medium": {"layers": 24, "heads": 16, "channels": 1024},
+    "large": {"layers": 36, "heads": 20, "channels": 1280},
+    "xl": {"layers": 48, "heads": 25, "channels": 1600},
 }
 _RELEASED = {"activation": "gelu_tanh", "initial_std": 0.02, "dropout": 0.1}  # GPT-1 and -2
 
@@ -77,6 +77,7 @@ class GPTConfig:
     """
 
     vocabulary_size: int
+    _: KW_ONLY
     context_length: int
     layers: int
     heads: int
@@ -119,7 +120,14 @@ class GPTConfig:
     @classmethod
     def gpt1(cls) -> "GPTConfig":
         """GPT of 2018: 116,534,784 parameters."""
-        return cls(40_478, 512, 12, 12, 768, norm="post", scaled_residuals=False, **_RELEASED)
+        return cls(
+            40_478,
+            context_length=512,
+            **_SIZES["small"],
+            norm="post",
+            scaled_residuals=False,
+            **_RELEASED,
+        )
 
     @classmethod
     def gpt2(cls, size: str = "small") -> "GPTConfig":
@@ -130,12 +138,20 @@ class GPTConfig:
         """
         if size not in _SIZES:
             raise ValueError(f"expected a size among {list(_SIZES)}, got {size!r}")
-        return cls(50_257, 1_024, *_SIZES[size], **_RELEASED)
+        return cls(50_257, context_length=1_024, **_SIZES[size], **_RELEASED)
 
     @classmethod
     def gpt3(cls) -> "GPTConfig":
         """GPT-3 of 2020: 175 billion. (Its banded attention layers have the same parameters.)"""
-        return cls(50_257, 2_048, 96, 96, 12_288, activation="gelu_tanh", initial_std=0.02)
+        return cls(
+            50_257,
+            context_length=2_048,
+            layers=96,
+            heads=96,
+            channels=12_288,
+            activation="gelu_tanh",
+            initial_std=0.02,
+        )
 
     @property
     def width(self) -> int:
@@ -186,8 +202,8 @@ def blocks_of(
     """
     return kind(
         config.layers,
-        config.channels,
-        config.heads,
+        channels=config.channels,
+        heads=config.heads,
         hidden=config.hidden,
         norm=config.norm,
         activation=ACTIVATIONS[config.activation],
@@ -225,22 +241,27 @@ class Configured(nn.Module):
 
     @property
     def vocabulary_size(self) -> int:
+        """V."""
         return self.config.vocabulary_size
 
     @property
     def channels(self) -> int:
+        """C."""
         return self.config.channels
 
     @property
     def context_length(self) -> int:
+        """The longest text, in tokens."""
         return self.config.context_length
 
     @property
     def token_table(self) -> nn.Parameter:
+        """The vectors of the tokens, (V, C)."""
         return self.embedding
 
     @property
     def settings(self) -> dict[str, Any]:
+        """Plain values, from which a model of the same sizes can be built."""
         return asdict(self.config)
 
 
@@ -263,7 +284,7 @@ class GPT(Configured):
         self.config = config
         self.embedding = nn.Parameter(torch.empty(config.vocabulary_size, config.channels))
         self.positions = LearnedPositions(
-            config.context_length, config.channels, generator=generator
+            config.context_length, channels=config.channels, generator=generator
         )
         self.decoder = blocks_of(Decoder, config, generator=generator)
         self.unembedding = None

@@ -168,10 +168,12 @@ class AttentionOnly(nn.Module):
             linear(channels, vocabulary_size, bias=False, generator=generator).weight
         )
         self.positions = (
-            None if rotary else LearnedPositions(context_length, channels, generator=generator)
+            None
+            if rotary
+            else LearnedPositions(context_length, channels=channels, generator=generator)
         )
         self.layers = nn.ModuleList(
-            MultiHeadAttention(channels, heads, rotary=rotary, generator=generator)
+            MultiHeadAttention(channels, heads=heads, rotary=rotary, generator=generator)
             for _ in range(layers)
         )
         self.unembedding = linear(channels, vocabulary_size, bias=False, generator=generator)

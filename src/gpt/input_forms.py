@@ -90,7 +90,7 @@ class InputForms:
             raise ValueError("expected at least one example, got none")
         encoded = [self._encoded(number, texts) for number, texts in enumerate(examples)]
         encoded = self._within_context(encoded)
-        size = self.tokenizer.vocab_size
+        size = self.tokenizer.vocabulary_size
         rows = [sequences(self.family, texts, vocabulary_size=size) for texts in encoded]
         lengths = torch.tensor([[len(one) for one in row] for row in rows])
         # Any id fills up, for no position looks to its right. But an LSTM may set itself back at

@@ -295,7 +295,7 @@ def open_run(folder: Path | str, *, device: torch.device | str = "cpu") -> Run:
     tokenizer = open_tokenizer(folder)
     if released:
         model, step = pretrained.load(folder).to(device), tables.get("made", {}).get("step")
-        _check_sizes(model.config.vocabulary_size, tokenizer.vocab_size, folder)
+        _check_sizes(model.config.vocabulary_size, tokenizer.vocabulary_size, folder)
         return Run(model, tokenizer, tables, step)
     model = _model(_config_in(tables), tokenizer, device)
     step = training.load_best(model, folder)
@@ -429,7 +429,7 @@ def _config_in(tables: Mapping[str, Mapping[str, Any]]) -> RunConfig:
 
 def _model(config: RunConfig, tokenizer: Tokenizer, device) -> GPT:
     generator = torch.Generator().manual_seed(config.data.seed)
-    return GPT(config.gpt(tokenizer.vocab_size), generator=generator).to(device)
+    return GPT(config.gpt(tokenizer.vocabulary_size), generator=generator).to(device)
 
 
 def _batches(stream: Tensor, part: str, **options) -> Batches:

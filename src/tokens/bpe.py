@@ -151,7 +151,7 @@ class BytePairTokenizer(Tokenizer):
     Tokens are numbered: the bytes from 0 to 255, then one for each merge. These numbers are also
     the ids, unless `ids` says otherwise, as it must for GPT-2's own files.
 
-    >>> tokenizer = BytePairTokenizer.train("low low low lot lot", vocab_size=260)
+    >>> tokenizer = BytePairTokenizer.train("low low low lot lot", vocabulary_size=260)
     >>> tokenizer.encode("low lots")
     [256, 119, 258, 115]
 
@@ -200,7 +200,7 @@ class BytePairTokenizer(Tokenizer):
     def train(
         cls,
         text: str | Iterable[str],
-        vocab_size: int,
+        vocabulary_size: int,
         *,
         pattern: str | None = GPT2_PATTERN,
         specials: Collection[str] = (END,),
@@ -210,7 +210,7 @@ class BytePairTokenizer(Tokenizer):
 
         Args:
             text: one text, or an iterable of texts, of which one at a time is held in memory.
-            vocab_size: bytes, merges and special tokens together.
+            vocabulary_size: bytes, merges and special tokens together.
             pattern, specials: as for the class.
             progress: whether to show bars.
         Warns:
@@ -219,19 +219,19 @@ class BytePairTokenizer(Tokenizer):
             ValueError: less than 256 ids and the special tokens; a lone surrogate in a text.
         """
         smallest = 256 + len(special_names(specials))
-        if not smallest <= vocab_size <= _MOST_SYMBOLS:
+        if not smallest <= vocabulary_size <= _MOST_SYMBOLS:
             raise ValueError(
-                f"vocab_size must be from {smallest} (256 bytes and {smallest - 256} special "
-                f"tokens) to {_MOST_SYMBOLS}, got {vocab_size}"
+                f"vocabulary_size must be from {smallest} (256 bytes and {smallest - 256} special "
+                f"tokens) to {_MOST_SYMBOLS}, got {vocabulary_size}"
             )
         texts = as_texts(text)
         counts = count_words(progress_bar(texts, "counting") if progress else texts, pattern)
-        merges = learn_merges(counts, vocab_size - smallest, progress=progress)
+        merges = learn_merges(counts, vocabulary_size - smallest, progress=progress)
         tokenizer = cls(merges, specials, pattern=pattern)
-        if tokenizer.vocab_size < vocab_size:
+        if tokenizer.vocabulary_size < vocabulary_size:
             warnings.warn(
-                f"vocab_size is {tokenizer.vocab_size}, not {vocab_size}: after {len(merges)} "
-                "merges each word of the text is one token; give it more text",
+                f"vocabulary_size is {tokenizer.vocabulary_size}, not {vocabulary_size}: after "
+                f"{len(merges)} merges each word of the text is one token; give it more text",
                 stacklevel=2,
             )
         return tokenizer

@@ -1,7 +1,7 @@
 """How does a text become whole numbers, and how do the numbers become the text again?
 
 A tokenizer is a pair of functions, enc from text to ids and dec from ids to text. All tokenizers
-share one small interface: `encode`, `decode`, `vocab_size`, `token_bytes` and `specials`. They
+share one small interface: `encode`, `decode`, `vocabulary_size`, `token_bytes` and `specials`. They
 differ in what a token is: here a character, a word, or a byte. Bytes give back every text that
 UTF-8 can write, but refuse the character NUL, since its byte is their end token.
 
@@ -110,8 +110,8 @@ class Tokenizer(ABC):
         except (KeyError, TypeError):
             place = next(p for p, one in enumerate(ids) if not _is_key(one, self._bytes))
             raise ValueError(
-                f"expected ids from 0 to {self.vocab_size - 1}, got {ids[place]!r} at position "
-                f"{place}; was it another tokenizer's? (A tensor's ids: tensor.tolist())"
+                f"expected ids from 0 to {self.vocabulary_size - 1}, got {ids[place]!r} at "
+                f"position {place}; was it another tokenizer's? (A tensor's ids: tensor.tolist())"
             ) from None
 
     def token_bytes(self, token_id: int) -> bytes:
@@ -119,12 +119,13 @@ class Tokenizer(ABC):
         return self._spelled([token_id])[0]
 
     @property
-    def vocab_size(self) -> int:
-        """The number of ids, special tokens included: they run from 0 to `vocab_size - 1`."""
+    def vocabulary_size(self) -> int:
+        """The number of ids, special tokens included: they run from 0 to `vocabulary_size - 1`."""
         return len(self._bytes)
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}(vocab_size={self.vocab_size}, specials={self.specials})"
+        sizes = f"vocabulary_size={self.vocabulary_size}, specials={self.specials}"
+        return f"{type(self).__name__}({sizes})"
 
 
 def _is_key(key: object, table: Mapping) -> bool:
@@ -203,24 +204,26 @@ class _ListTokenizer(Tokenizer):
         self._bytes = {number: name.encode() for number, name in enumerate(names)}
 
     @classmethod
-    def train(cls, text: str | Iterable[str], vocab_size: int | None = None) -> Self:
+    def train(cls, text: str | Iterable[str], vocabulary_size: int | None = None) -> Self:
         """The tokenizer of the most frequent pieces of a text; ties in the order of code points.
 
         Args:
             text: one text, or an iterable of texts.
-            vocab_size: the greatest size, the four special tokens included; None: no limit.
+            vocabulary_size: the greatest size, the four special tokens included; None: no limit.
         """
-        if vocab_size is not None and vocab_size < len(FOUR_SPECIALS):
+        if vocabulary_size is not None and vocabulary_size < len(FOUR_SPECIALS):
             raise ValueError(
-                f"vocab_size must be at least {len(FOUR_SPECIALS)}, one id for each of "
-                f"{FOUR_SPECIALS}, got {vocab_size}"
+                f"vocabulary_size must be at least {len(FOUR_SPECIALS)}, one id for each of "
+                f"{FOUR_SPECIALS}, got {vocabulary_size}"
             )
         counts = Counter()
         for one in as_texts(text):
             check_text(one)
             counts.update(cls.pieces(one))
         ranked = sorted(counts, key=lambda piece: (-counts[piece], piece))
-        return cls(ranked if vocab_size is None else ranked[: vocab_size - len(FOUR_SPECIALS)])
+        return cls(
+            ranked if vocabulary_size is None else ranked[: vocabulary_size - len(FOUR_SPECIALS)]
+        )
 
     @staticmethod
     @abstractmethod

@@ -361,7 +361,7 @@ class UnigramTokenizer(Tokenizer):
     def train(
         cls,
         text: str | Iterable[str],
-        vocab_size: int,
+        vocabulary_size: int,
         *,
         n_seeds: int | None = None,
         longest: int = 16,
@@ -376,7 +376,7 @@ class UnigramTokenizer(Tokenizer):
 
         Args:
             text: one text, or an iterable of texts, of which one at a time is held in memory.
-            vocab_size: bytes and special tokens included.
+            vocabulary_size: bytes and special tokens included.
             n_seeds: tokens to start from; None: ten times as many as are to be learnt.
             longest: characters of the longest token.
             kept: the share of the tokens that a pruning leaves.
@@ -392,11 +392,11 @@ class UnigramTokenizer(Tokenizer):
                 or holds a lone surrogate, or an option is out of range.
         """
         specials = special_names(specials)
-        wanted = vocab_size - len(BYTES) - len(specials)
+        wanted = vocabulary_size - len(BYTES) - len(specials)
         if wanted < 0:
             raise ValueError(
-                f"expected a vocab_size of at least {len(BYTES) + len(specials)}, 256 bytes and "
-                f"{len(specials)} special tokens, got {vocab_size}"
+                f"expected a vocabulary_size of at least {len(BYTES) + len(specials)}, 256 bytes "
+                f"and {len(specials)} special tokens, got {vocabulary_size}"
             )
         if not 0 < kept < 1 or em_steps < 1 or longest < 1:
             raise ValueError(
@@ -411,7 +411,7 @@ class UnigramTokenizer(Tokenizer):
         if len(seeds) < wanted:
             warnings.warn(
                 f"the text has {len(seeds)} substrings to begin with, so the vocabulary has "
-                f"{vocab_size - wanted + len(seeds)} tokens rather than {vocab_size}",
+                f"{vocabulary_size - wanted + len(seeds)} tokens rather than {vocabulary_size}",
                 stacklevel=2,
             )
         byte_counts = [0] * len(BYTES)

@@ -45,7 +45,9 @@ def tokenizer(request):
 
 @pytest.fixture(scope="module")
 def tiktokens(tokenizer):
-    ranks = {tokenizer.token_bytes(number): number for number in range(tokenizer.vocab_size - 1)}
+    ranks = {
+        tokenizer.token_bytes(number): number for number in range(tokenizer.vocabulary_size - 1)
+    }
     return tiktoken.Encoding(
         "ours", pat_str=GPT2_PATTERN, mergeable_ranks=ranks, special_tokens=tokenizer.specials
     )
@@ -127,7 +129,7 @@ def test_with_special_tokens_on_all_three_agree(tokenizer, tiktokens, hugging_fa
 
 def test_decoding_any_ids_is_that_of_tiktoken(tokenizer, tiktokens):
     """Tokens in an order that no encoder would give, so that bytes are not UTF-8."""
-    ids = [(7_919 * k) % tokenizer.vocab_size for k in range(5_000)]
+    ids = [(7_919 * k) % tokenizer.vocabulary_size for k in range(5_000)]
     assert tokenizer.decode(ids) == tiktokens.decode(ids)
     assert b"\xef\xbf\xbd" in tokenizer.decode(ids).encode()
 
@@ -150,10 +152,10 @@ def test_every_known_character_is_cut_as_others_cut_it(context):
 # --- training ---
 
 
-def rust_merges(texts, vocab_size):
+def rust_merges(texts, vocabulary_size):
     """The bytes of rustbpe's tokens beyond single bytes, in the order learned."""
     peer = rustbpe.Tokenizer()
-    peer.train_from_iterator(iter(texts), vocab_size, pattern=GPT2_PATTERN)
+    peer.train_from_iterator(iter(texts), vocabulary_size, pattern=GPT2_PATTERN)
     return [bytes(token) for token, _ in peer.get_mergeable_ranks()][256:]
 
 
@@ -178,11 +180,11 @@ def test_merges_of_english_are_those_of_the_oracle():
     assert learn_merges(count_words([text]), 100) == oracle_train(find_words(text), 100)
 
 
-@pytest.mark.parametrize("vocab_size", [512, 1_024, 4_096])
-def test_merges_of_a_megabyte_of_english_are_those_of_rustbpe(vocab_size):
+@pytest.mark.parametrize("vocabulary_size", [512, 1_024, 4_096])
+def test_merges_of_a_megabyte_of_english_are_those_of_rustbpe(vocabulary_size):
     text = "\n".join(document.text for document in load("python-docs").documents)[:1_000_000]
-    ours = learn_merges(count_words([text]), vocab_size - 256)
-    assert tokens_of(ours) == rust_merges([text], vocab_size)
+    ours = learn_merges(count_words([text]), vocabulary_size - 256)
+    assert tokens_of(ours) == rust_merges([text], vocabulary_size)
 
 
 # --- files of others ---
@@ -196,7 +198,7 @@ def test_a_tokenizer_json_that_tokenizers_wrote_gives_the_same_ids(tmp_path, mer
     peer = tokenizers.Tokenizer(tokenizers.models.BPE())
     peer.pre_tokenizer = level
     trainer = tokenizers.trainers.BpeTrainer(
-        vocab_size=700,
+        vocabulary_size=700,
         special_tokens=[END, "<|pad|>"],
         initial_alphabet=level.alphabet(),
         show_progress=False,
@@ -238,5 +240,5 @@ def test_tiktoken_reads_the_gpt2_files_that_we_write(tmp_path, tokenizer, monkey
     ranks = data_gym_to_mergeable_bpe_ranks(
         str(tmp_path / "merges.txt"), str(tmp_path / "vocab.json"), clobber_one_byte_tokens=True
     )
-    last = tokenizer.vocab_size - 1
+    last = tokenizer.vocabulary_size - 1
     assert ranks == {tokenizer.token_bytes(number): number for number in range(last)}
