@@ -14,7 +14,6 @@ Used by the command line, `next-token`, and by the chapters that show recorded r
 """
 
 import hashlib
-import json
 import platform
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,6 +23,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import tomli_w
 import torch
 from torch import Tensor
 
@@ -468,15 +468,7 @@ def _made(parts: corpora.Split, processes: int) -> dict[str, Any]:
 
 
 def _toml(tables: Mapping[str, Mapping[str, Any]]) -> str:
-    """Tables of plain values as TOML, which the standard library reads but does not write."""
-    lines = []
-    for table, values in tables.items():
-        lines += [f"[{table}]", *(f"{k} = {_value(v)}" for k, v in values.items() if v is not None)]
-        lines.append("")
-    return "\n".join(lines)
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, bool | str):
-        return json.dumps(value, ensure_ascii=False)  # a JSON string is a TOML string
-    return repr(value)
+    """Tables of plain values as TOML, which has no word for None."""
+    return tomli_w.dumps(
+        {name: {k: v for k, v in table.items() if v is not None} for name, table in tables.items()}
+    )
