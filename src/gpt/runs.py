@@ -16,7 +16,7 @@ Used by the command line, `next-token`, and by the chapters that show recorded r
 import hashlib
 import platform
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from datetime import date
 from itertools import islice
@@ -33,7 +33,7 @@ from ..texts import corpora, microworld_words
 from ..texts.microworld import Floor, MicroWorld
 from ..tokens.bpe import BytePairTokenizer
 from ..tokens.bpe import load as load_tokenizer
-from ..tokens.bytes import END, Tokenizer, WordTokenizer
+from ..tokens.bytes import END, Tokenizer, WordTokenizer, stream_of
 from ..tools import checkpoints, parallel
 from ..tools.files import write_text
 from . import pretrained, training
@@ -368,15 +368,6 @@ def release(run: Run, folder: Path | str) -> None:
     run.tokenizer.save(folder / "tokenizer.json")
     made = run.tables["made"] | {"step": run.step}
     write_text(folder / "run.toml", _toml(run.tables | {"made": made}))
-
-
-def stream_of(documents: Iterable[corpora.Document], tokenizer: Tokenizer) -> Tensor:
-    """The ids of all documents, (N,), an end token before, between and after them."""
-    end = tokenizer.specials[END]
-    ids = [end]
-    for document in documents:
-        ids += [*tokenizer.encode(document.text), end]
-    return torch.tensor(ids)
 
 
 def scores(
