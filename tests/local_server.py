@@ -34,7 +34,7 @@ def hub(files, headers, asked):
 
         def do_HEAD(self):
             self.send_response(302 if self._name() == WEIGHTS else 404)
-            for name, value in (headers | {"Location": "/elsewhere"}).items():
+            for name, value in (headers | {"Location": "https://elsewhere.invalid"}).items():
                 self.send_header(name, value)
             self.end_headers()
 

@@ -15,7 +15,7 @@ from src.__main__ import _texts, main
 from src.gpt import gpt1_finetuning, runs
 from src.gpt.gpt2 import GPT, GPTConfig
 from src.gpt.pretrained import save
-from src.gpt.runs import RunConfig, open_run, read_toml, scores, stream_of
+from src.gpt.runs import RunConfig, open_run, read_toml, scores
 from src.likelihood.evaluation import total
 from src.texts import labelled
 from src.texts.corpora import Document
@@ -352,12 +352,6 @@ def test_a_released_run_gives_the_same_model_and_says_how_it_was_made(world_run,
 
 
 # what is refused
-
-
-def test_a_stream_has_an_end_token_around_every_document():
-    tokenizer = BytePairTokenizer([])
-    ids = stream_of([Document("a", "ab"), Document("b", "c")], tokenizer).tolist()
-    assert ids == [256, 97, 98, 256, 99, 256]
 
 
 @pytest.mark.parametrize(

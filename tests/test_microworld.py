@@ -352,6 +352,27 @@ def test_the_same_seed_draws_the_same_documents():
     ]
 
 
+def test_a_world_of_one_kind_has_no_others():
+    world = WORLD.only("facts", longest=40)
+    assert (world.longest, world.people) == (40, WORLD.people)
+    assert {each.hidden[0] for each in world.sample(30, generator=generator())} == {"facts"}
+
+
+@pytest.mark.parametrize("attribute", ATTRIBUTES)
+def test_a_fact_is_what_documents_say(attribute):
+    said = f"the {attribute} of {COUNTRIES[1]} is"
+    world = WORLD.only("facts")
+    told = world.log_prob(f"{said} {WORLD.fact(COUNTRIES[1], attribute)}")
+    assert told == pytest.approx(world.log_prob(said))  # it is certain
+
+
+def test_documents_without_end_are_those_of_samples():
+    drawn, whole = generator(), generator()
+    endless = WORLD.documents(generator=drawn, at_once=3)
+    samples = [each for _ in range(2) for each in WORLD.sample(3, generator=whole)]
+    assert [next(endless) for _ in range(6)] == samples
+
+
 def test_an_unknown_word_is_named():
     with pytest.raises(ValueError, match="zebra"):
         WORLD.log_prob("ann has the zebra .")

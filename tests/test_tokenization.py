@@ -14,7 +14,7 @@ from conformance.oracle import train as oracle_train
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from src.texts.corpora import load
+from src.texts.corpora import Corpus, Document, load
 from src.tokens import bpe, fast_bpe, files
 from src.tokens.bpe import GPT2_PATTERN, BytePairTokenizer, count_words, split_words
 from src.tokens.bytes import (
@@ -27,6 +27,7 @@ from src.tokens.bytes import (
     CharacterTokenizer,
     Tokenizer,
     WordTokenizer,
+    stream_of,
 )
 from src.tokens.fast_bpe import PairIndex, learn_merges
 
@@ -72,6 +73,18 @@ def test_ids_run_from_zero_and_each_has_its_bytes(tokenizer):
         tokenizer.encode("sea"),
     ]
     assert repr(tokenizer.vocabulary_size) in repr(tokenizer)
+
+
+TWO = Corpus("two", (Document("a", "né"), Document("b", "to")))
+
+
+def test_a_stream_has_an_end_token_around_every_document():
+    ids = stream_of(TWO, BytePairTokenizer([]))
+    assert ids.tolist() == [256, *"né".encode(), 256, *b"to", 256]
+
+
+def test_a_stream_of_bytes_is_that_of_the_corpus():
+    assert bytes(stream_of(TWO, ByteTokenizer()).tolist()) == TWO.to_bytes()
 
 
 @pytest.mark.parametrize("tokenizer", every_tokenizer(), ids=lambda t: type(t).__name__)

@@ -28,8 +28,6 @@ import math
 import os
 import pickle
 import re
-import urllib.error
-import urllib.request
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Set
 from contextlib import contextmanager
@@ -464,31 +462,17 @@ def _check_names(expected: Set[str], found: Set[str], folder: Path) -> None:
 # ---- the announced checksum ------------------------------------------------------------------
 
 
-class _StayHere(urllib.request.HTTPRedirectHandler):
-    def redirect_request(self, *_):
-        return None  # the checksum stands in the answer that redirects
-
-
 def _announced_checksum(url: str) -> str:
-    """The SHA-256 that the server names for a large file, in its header X-Linked-Etag."""
-    request = urllib.request.Request(url, method="HEAD")
+    """The SHA-256 that the hub names for a large file; no token is sent, whatever is set."""
+    from huggingface_hub import errors, get_hf_file_metadata
+
     try:
-        with urllib.request.build_opener(_StayHere).open(request, timeout=30) as answer:
-            headers = answer.headers
-    except urllib.error.HTTPError as error:
-        headers = error.headers
-        error.close()
-        if error.code not in (301, 302, 303, 307, 308):
-            raise downloads.DownloadError(
-                f"expected a file at {url}, the server answered HTTP {error.code}; check the "
-                "source, or try again later"
-            ) from error
-    except OSError as error:
+        digest = get_hf_file_metadata(url, token=False, timeout=30).etag or ""
+    except (OSError, errors.HTTPError) as error:
         raise downloads.DownloadError(
-            f"could not reach {url} ({error}); are you online? A folder that you have already "
-            "can be given to `load`"
+            f"expected the checksum of {url}; instead: {error}; are you online, and is the source "
+            "right? A folder that you have already can be given to `load`"
         ) from error
-    digest = headers.get("X-Linked-Etag", "").strip('"')
     if not re.fullmatch("[0-9a-f]{64}", digest):
         raise downloads.DownloadError(
             f"expected a SHA-256 in the header X-Linked-Etag of {url}, got {digest!r}; fetch the "

@@ -14,16 +14,16 @@ Used by the command line, `next-token`, and by the chapters that show recorded r
 """
 
 import hashlib
-import json
 import platform
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from datetime import date
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import tomli_w
 import torch
 from torch import Tensor
 
@@ -35,7 +35,7 @@ from ..texts import corpora, microworld_words
 from ..texts.microworld import Floor, MicroWorld
 from ..tokens.bpe import BytePairTokenizer
 from ..tokens.bpe import load as load_tokenizer
-from ..tokens.bytes import END, Tokenizer, WordTokenizer
+from ..tokens.bytes import END, Tokenizer, WordTokenizer, stream_of
 from ..tools import checkpoints, parallel
 from ..tools.files import write_text
 from . import pretrained, training
@@ -372,15 +372,6 @@ def release(run: Run, folder: Path | str) -> None:
     write_text(folder / "run.toml", _toml(run.tables | {"made": made}))
 
 
-def stream_of(documents: Iterable[corpora.Document], tokenizer: Tokenizer) -> Tensor:
-    """The ids of all documents, (N,), an end token before, between and after them."""
-    end = tokenizer.specials[END]
-    ids = [end]
-    for document in documents:
-        ids += [*tokenizer.encode(document.text), end]
-    return torch.tensor(ids)
-
-
 def scores(
     run: Run, documents: Sequence[corpora.Document], *, stride: int | None = None
 ) -> list[Score]:
@@ -470,15 +461,7 @@ def _made(parts: corpora.Split, processes: int) -> dict[str, Any]:
 
 
 def _toml(tables: Mapping[str, Mapping[str, Any]]) -> str:
-    """Tables of plain values as TOML, which the standard library reads but does not write."""
-    lines = []
-    for table, values in tables.items():
-        lines += [f"[{table}]", *(f"{k} = {_value(v)}" for k, v in values.items() if v is not None)]
-        lines.append("")
-    return "\n".join(lines)
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, bool | str):
-        return json.dumps(value, ensure_ascii=False)  # a JSON string is a TOML string
-    return repr(value)
+    """Tables of plain values as TOML, which has no word for None."""
+    return tomli_w.dumps(
+        {name: {k: v for k, v in table.items() if v is not None} for name, table in tables.items()}
+    )

@@ -21,7 +21,7 @@ Source: Radford et al. 2019, section 3; Paperno et al. 2016 (last word). Chapter
 
 import math
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
@@ -43,6 +43,7 @@ from ..texts.microworld_words import (
     VALUES,
     ZORB,
 )
+from ..tools.runtime import rng_of
 from .choices import ChoiceScore, choice_scores, chosen, greedy_answers
 from .runs import Run
 
@@ -194,7 +195,7 @@ def reading(
     _check(count, "ask", ask, ("where", "who"))
     names, none = {"where": (PLACES, "unclear"), "who": (PEOPLE, "nobody")}[ask]
     choices = (*names[: world.places if ask == "where" else world.people], none)
-    stories = _only(world, "stories", demonstrations=1.0)
+    stories = world.only("stories", demonstrations=1.0, longest=min(world.longest, _LONGEST))
 
     def draw(words: tuple[str, ...]) -> Item | None:
         *story, asked, _, _, what, _, answer, _, _ = words
@@ -204,7 +205,7 @@ def reading(
         question = WORDINGS[ask][wording].format(what)
         return Item(" ".join((*story, question)), choices, choices.index(answer))
 
-    return _distinct(draw, _documents(stories, generator), count)
+    return _distinct(draw, stories, count, generator)
 
 
 def facts(
@@ -228,7 +229,7 @@ def facts(
             arvia is", to be completed.
     """
     _check(count)
-    rng = _rng(generator)
+    rng = rng_of(generator)
     pairs = [
         (attribute, country)
         for j, attribute in enumerate(ATTRIBUTES)
@@ -236,9 +237,9 @@ def facts(
         if unasked(i, j) != asked
     ]
     kinds = {name: VALUES.get(name, CAPITALS[: world.countries]) for name in ATTRIBUTES}
-    values = {pair: _value(world, *pair) for pair in pairs}
+    values = {(what, where): world.fact(where, what) for what, where in pairs}
     form = "the {} of {} is" if wording is None else WORDINGS["facts"][wording]
-    texts = _only(world, "facts", longest=min(world.longest, 36))
+    texts = world.only("facts", demonstrations=0.0, longest=min(world.longest, 36))
 
     def draw(words: tuple[str, ...]) -> Item | None:
         attribute, country = pair = rng.choice(pairs)
@@ -248,7 +249,7 @@ def facts(
         prompt = " ".join((*words[:-1], form.format(*pair)))
         return Item(prompt, tuple(choices), choices.index(values[pair]))
 
-    return _distinct(draw, _documents(texts, generator), count)
+    return _distinct(draw, texts, count, generator)
 
 
 def sentiment(
@@ -278,7 +279,7 @@ def translation(
             they translate, but never together.
     """
     _check(count)
-    rng, people = _rng(generator), PEOPLE[: world.people]
+    rng, people = rng_of(generator), PEOPLE[: world.people]
     combinations = [
         (who, act, what)
         for who in people
@@ -314,7 +315,7 @@ def last_word(world: MicroWorld, count: int, *, generator: torch.Generator) -> l
     demonstration is needed to learn this.
     """
     _check(count)
-    stories = _only(world, "stories")
+    stories = world.only("stories", demonstrations=0.0, longest=min(world.longest, _LONGEST))
 
     def draw(words: tuple[str, ...]) -> Item | None:
         *passage, answer, _, _ = words
@@ -329,7 +330,7 @@ def last_word(world: MicroWorld, count: int, *, generator: torch.Generator) -> l
             return None
         return Item(" ".join(passage), choices, choices.index(answer))
 
-    return _distinct(draw, _documents(stories, generator), count)
+    return _distinct(draw, stories, count, generator)
 
 
 def endings(world: MicroWorld, count: int, *, generator: torch.Generator) -> list[Item]:
@@ -338,9 +339,9 @@ def endings(world: MicroWorld, count: int, *, generator: torch.Generator) -> lis
     The sentences differ in length, from 6 words to 10, whether right or wrong.
     """
     _check(count)
-    rng = _rng(generator)
+    rng = rng_of(generator)
     # 17 tokens are the longest sentence and the longest close: the world could go on here.
-    stories = _only(world, "stories", longest=world.longest - 17)
+    stories = world.only("stories", demonstrations=0.0, longest=world.longest - 17)
     judge = replace(stories, claims=0.1, longest=world.longest)
 
     def draw(words: tuple[str, ...]) -> Item | None:
@@ -358,7 +359,7 @@ def endings(world: MicroWorld, count: int, *, generator: torch.Generator) -> lis
         rng.shuffle(choices)
         return Item(" ".join(story), tuple(choices), choices.index(right))
 
-    return _distinct(draw, _documents(stories, generator), count)
+    return _distinct(draw, stories, count, generator)
 
 
 # ---- what the families share ---------------------------------------------------------------------
@@ -387,41 +388,22 @@ def _sentences(
     return [*dict.fromkeys(result)]
 
 
-def _value(world: MicroWorld, attribute: str, country: str) -> str:
-    """What the facts of the world say."""
-    ids = world.encode(f"the {attribute} of {country} is")
-    facts = _only(world, "facts")
-    return facts.vocabulary[int(facts(ids[None])[0, -1].argmax())]
-
-
-def _only(world: MicroWorld, kind: str, **changes) -> MicroWorld:
-    """The world with documents of one kind, short enough for a question to follow."""
-    shares = dict.fromkeys(("stories", "reviews", "facts", "translations"), 0.0) | {kind: 1.0}
-    plain = {"demonstrations": 0.0, "longest": min(world.longest, _LONGEST)}
-    return replace(world, **shares | plain | changes)
-
-
-def _documents(world: MicroWorld, generator: torch.Generator) -> Iterator[tuple[str, ...]]:
-    """The words of documents without end."""
-    while True:
-        for each in world.sample(200, generator=generator):
-            yield each.words
-
-
 def _distinct(
     draw: Callable[[tuple[str, ...]], Item | None],
-    documents: Iterator[tuple[str, ...]],
+    world: MicroWorld,
     count: int,
+    generator: torch.Generator,
     patience: int = 20_000,
 ) -> list[Item]:
-    """`count` items of different prompts.
+    """`count` items of different prompts, from documents of a world.
 
     Raises:
         ValueError: that many documents in a row gave none.
     """
     found, idle = {}, 0
+    documents = world.documents(generator=generator, at_once=200)
     while len(found) < count:
-        item = draw(next(documents))
+        item = draw(next(documents).words)
         idle += 1
         if item is not None and item.prompt not in found:
             found[item.prompt], idle = item, 0
@@ -431,11 +413,6 @@ def _distinct(
                 "larger world"
             )
     return list(found.values())
-
-
-def _rng(generator: torch.Generator) -> random.Random:
-    """Draws of single words; those of torch would cost more than the words."""
-    return random.Random(int(torch.randint(2**62, (), generator=generator)))
 
 
 def _check(count: int, name: str = "", value: str = "", known: Sequence[str] = ("",)) -> None:

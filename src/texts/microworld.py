@@ -15,7 +15,7 @@ Chapter: `gpt/microworld`.
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -128,7 +128,23 @@ class MicroWorld:
         """The words of some token ids, with spaces between them."""
         return " ".join(self._words(ids))
 
+    def only(self, kind: str, **changes) -> "MicroWorld":
+        """This world, changed, with documents of one kind: "stories", "reviews", "facts", …"""
+        shares = dict.fromkeys(("stories", "reviews", "facts", "translations"), 0.0) | {kind: 1.0}
+        return replace(self, **shares | changes)
+
+    def fact(self, country: str, attribute: str) -> str:
+        """What is true: the dish of arvia, "curry"."""
+        return self._tables.value[country, attribute]
+
     # -- the handlers at work
+
+    def documents(
+        self, *, generator: torch.Generator, at_once: int = 100
+    ) -> Iterator[programs.Derivation]:
+        """Documents without end, as from `sample`, drawn so many at a time."""
+        while True:
+            yield from self.sample(at_once, generator=generator)
 
     def sample(self, count: int, *, generator: torch.Generator) -> list[programs.Derivation]:
         """`count` documents, each with what was hidden and the log-probability of both.

@@ -11,7 +11,6 @@ Chapter: `gpt/preferences`.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from itertools import islice, product
 from typing import NamedTuple
 
@@ -128,13 +127,10 @@ def _questions(
     world: MicroWorld, kind: str, longest: int, generator: torch.Generator
 ) -> Iterator[tuple[Sequence[str], Sequence[str], Sequence[str]]]:
     """(context, question, answer) of one kind, without end."""
-    none = dict.fromkeys(("stories", "reviews", "facts", "translations"), 0.0)
     closes = {"demonstrations": 0.0 if kind == "opinion" else 1.0, "claims": 0.0}
-    short = {"longest": max(longest, 6 * world.cast + 18)}
-    world = replace(world, **none | closes | short | {_SHARES[kind]: 1.0})
-    while True:
-        for document in world.sample(50, generator=generator):
-            yield from _asked(kind, document.words)
+    world = world.only(_SHARES[kind], **closes, longest=max(longest, 6 * world.cast + 18))
+    for document in world.documents(generator=generator, at_once=50):
+        yield from _asked(kind, document.words)
 
 
 def _asked(kind: str, words: Sequence[str]) -> Iterator[tuple]:

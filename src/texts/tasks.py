@@ -13,12 +13,13 @@ Chapter: `gpt/gpt1_finetuning`.
 import math
 import random
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import repeat
 
 import torch
 
+from ..tools.runtime import rng_of
 from .labelled import ORDINALS, PARTS, Example, Task, identity_of
 from .microworld import MicroWorld
 from .microworld_words import (
@@ -45,7 +46,7 @@ def sentiment(
     An adjective of the other polarity slips in now and then (`polarity_noise`), so nobody can be
     always right. The ceiling comes from the exact p(mood | text).
     """
-    world, rng = _reviews(world), _rng(generator)
+    world, rng = _reviews(world), rng_of(generator)
 
     def draw(document, _):
         text = _first_sentences(document.words, rng.randint(1, 3))
@@ -56,7 +57,7 @@ def sentiment(
         return max(praise, 1 - praise)
 
     task, sizes = ("sentiment", "classification", _MOODS), (train, validation, test)
-    return _build(task, draw, _documents(world, generator), sizes, rng, best)
+    return _build(task, draw, world.documents(generator=generator), sizes, rng, best)
 
 
 def acceptability(
@@ -69,7 +70,7 @@ def acceptability(
     that length and subject tell nothing. What is possible has a probability above 0 and the rest
     has none, so the ceiling is 1.
     """
-    world, rng = replace(world, longest=min(world.longest, 59)), _rng(generator)
+    world, rng = replace(world, longest=min(world.longest, 59)), rng_of(generator)
     pools = {}  # kind: its words, as often as they are spoken of
     for each in world.sample(300, generator=generator):
         for word in each.words:
@@ -97,7 +98,7 @@ def acceptability(
         ("acceptability", "classification", ("impossible", "possible")),
         (train, validation, test),
     )
-    return _build(task, draw, _documents(world, generator), sizes, rng)
+    return _build(task, draw, world.documents(generator=generator), sizes, rng)
 
 
 # ---- entailment ----------------------------------------------------------------------------------
@@ -125,7 +126,7 @@ def entailment(
     if not 0 <= has <= 1:
         raise ValueError(f"expected has from 0 to 1, got {has}")
     stories, judge = _stories(world)
-    rng, labels = _rng(generator), ("false", "true", "unclear")
+    rng, labels = rng_of(generator), ("false", "true", "unclear")
 
     def follows(words, claim, verdict):
         said = (*words, "they", "say", *claim.split(), ":", verdict)
@@ -152,7 +153,7 @@ def entailment(
         return Example((" ".join(words), rng.choice(claims[verb, labels[label]])), label)
 
     task, sizes = ("entailment", "entailment", labels), (train, validation, test)
-    return _build(task, draw, _documents(stories, generator), sizes, rng)
+    return _build(task, draw, stories.documents(generator=generator), sizes, rng)
 
 
 # ---- similarity ----------------------------------------------------------------------------------
@@ -170,7 +171,7 @@ def paraphrases(
     words of both texts, counted, therefore have the same distribution under both labels. In two of
     three pairs another fact stands before or behind, the same in both texts. The ceiling is 1.
     """
-    rng = _rng(generator)
+    rng = rng_of(generator)
     people, places = PEOPLE[: world.people], PLACES[: world.places]
     objects = OBJECTS[: world.objects]
     if min(len(people), len(objects)) < 2:
@@ -208,7 +209,7 @@ def same_polarity(
 
     With p and q the probabilities of praise given each text, p(same) = p q + (1 − p)(1 − q).
     """
-    world, rng = _reviews(world), _rng(generator)
+    world, rng = _reviews(world), rng_of(generator)
 
     def draw(pair, _):
         texts = (_first_sentences(each.words, rng.randint(1, 2)) for each in pair)
@@ -219,7 +220,7 @@ def same_polarity(
         same = p * q + (1 - p) * (1 - q)
         return max(same, 1 - same)
 
-    reviews = _documents(world, generator)
+    reviews = world.documents(generator=generator)
     task, sizes = ("same polarity", "similarity", ("opposite", "same")), (train, validation, test)
     return _build(task, draw, zip(reviews, reviews, strict=True), sizes, rng, best)
 
@@ -236,7 +237,7 @@ def endings(
     which the language can say exactly one; that there is one, is checked. The ceiling is 1.
     """
     stories, judge = _stories(world)
-    rng = _rng(generator)
+    rng = rng_of(generator)
 
     def draw(document, label):
         words = document.words[:-1]
@@ -251,7 +252,7 @@ def endings(
         return Example((" ".join(words), *shown), label)
 
     task, sizes = ("endings", "choice", ORDINALS[:3]), (train, validation, test)
-    return _build(task, draw, _documents(stories, generator), sizes, rng)
+    return _build(task, draw, stories.documents(generator=generator), sizes, rng)
 
 
 def answers(
@@ -263,8 +264,8 @@ def answers(
     choices are the answers to three drawn questions of a kind, one of which is then asked, so that
     no choice is likelier than another to whoever sees the choices alone. The ceiling is 1.
     """
-    facts = _only(world, "facts", demonstrations=1.0, longest=min(world.longest, 48))
-    rng, waiting = _rng(generator), {}
+    facts = world.only("facts", claims=0.0, demonstrations=1.0, longest=min(world.longest, 48))
+    rng, waiting = rng_of(generator), {}
 
     def draw(document, label):
         *context, right, _, _ = document.words
@@ -278,13 +279,14 @@ def answers(
         return Example((context, *(f"{each} ." for each in shown)), label)
 
     task, sizes = ("answers", "choice", ORDINALS[:3]), (train, validation, test)
-    return _build(task, draw, _documents(facts, generator), sizes, rng)
+    return _build(task, draw, facts.documents(generator=generator), sizes, rng)
 
 
 # ---- what the builders share ---------------------------------------------------------------------
 
 
 _MOODS = ("blame", "praise")
+_PLAIN = {"claims": 0.0, "demonstrations": 0.0}  # no claims, and no question at the end
 _PATIENCE = 5_000  # how often in a row nothing new may come
 _TRANSFERS = ("gave", "handed", "got", "received")
 _KIND_OF = {
@@ -300,36 +302,17 @@ _KIND_OF = {
 }
 
 
-def _only(world: MicroWorld, kind: str, **changes) -> MicroWorld:
-    """The world with documents of one kind, which make no claims and close with no question."""
-    shares = dict.fromkeys(("stories", "reviews", "facts", "translations"), 0.0) | {kind: 1.0}
-    plain = {"claims": 0.0, "demonstrations": 0.0}
-    return replace(world, **shares | plain | changes)
-
-
 def _reviews(world: MicroWorld) -> MicroWorld:
     """Short reviews."""
-    return _only(world, "reviews", cast=1, things=1, longest=min(world.longest, 32))
+    return world.only("reviews", **_PLAIN, cast=1, things=1, longest=min(world.longest, 32))
 
 
 def _stories(world: MicroWorld) -> tuple[MicroWorld, MicroWorld]:
     """Stories that leave room for one more sentence, and the world that says whether it can be."""
     longest = min(world.longest, 64)
-    stories = _only(world, "stories", longest=longest - 8)  # 8: the longest of its sentences
+    # 8: the longest of its sentences
+    stories = world.only("stories", **_PLAIN, longest=longest - 8)
     return stories, replace(stories, claims=(1 - world.stop) / 2, longest=longest)
-
-
-def _documents(world: MicroWorld, generator: torch.Generator) -> Iterator:
-    """Documents without end."""
-    while True:
-        yield from world.sample(100, generator=generator)
-
-
-def _rng(generator: torch.Generator) -> random.Random:
-    """Draws of single words; those of torch would cost more than the words."""
-    return random.Random(
-        int(torch.randint(2**62, (), generator=generator, device=generator.device))
-    )
 
 
 def _named(words: Sequence[str], kind: Sequence[str]) -> list[str]:

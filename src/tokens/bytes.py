@@ -15,11 +15,16 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from itertools import chain
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import regex
 
 from . import files
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ..texts.corpora import Document
 
 UNKNOWN, PADDING, START, END = "<|unknown|>", "<|padding|>", "<|start|>", "<|endoftext|>"
 FOUR_SPECIALS = (UNKNOWN, PADDING, START, END)
@@ -184,6 +189,17 @@ def special_names(specials: Iterable[str]) -> list[str]:
 def enumerated(names: Iterable[str], first: int) -> dict[str, int]:
     """The id of each name, from `first` on."""
     return {name: number for number, name in enumerate(names, start=first)}
+
+
+def stream_of(documents: Iterable[Document], tokenizer: Tokenizer) -> Tensor:
+    """The ids of all documents, (N,), an end token before, between and after them."""
+    import torch
+
+    end = tokenizer.specials[END]
+    ids = [end]
+    for document in documents:
+        ids += [*tokenizer.encode(document.text), end]
+    return torch.tensor(ids)
 
 
 # ---- characters, words, bytes --------------------------------------------------------------------

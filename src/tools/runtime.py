@@ -67,6 +67,13 @@ def seed_everything(seed: int) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
+def rng_of(generator: torch.Generator) -> random.Random:
+    """Python's generator, seeded by torch's: for single words, torch's own draws cost too much."""
+    return random.Random(
+        int(torch.randint(2**62, (), generator=generator, device=generator.device))
+    )
+
+
 @contextmanager
 def deterministic() -> Iterator[None]:
     """Inside the block, torch uses only algorithms that give the same bits each time, or raises.
