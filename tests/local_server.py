@@ -4,6 +4,8 @@ import threading
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+import pytest
+
 WEIGHTS = "model.safetensors"
 
 
@@ -13,7 +15,9 @@ def serving(handler):
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
-        yield f"http://127.0.0.1:{server.server_port}"
+        with pytest.MonkeyPatch.context() as patch:  # a test may have said: no network
+            patch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+            yield f"http://127.0.0.1:{server.server_port}"
     finally:
         server.shutdown()
         server.server_close()
