@@ -42,7 +42,8 @@ def begin(name, title="", root=ROOT):
         raise ValueError(f"expected a TITLE of one line without [, ] and `, got {title!r}")
     page = f"book/{part}/{stem}.md"
     contents, readme = ((root / each).read_text("utf-8") for each in ("_toc.yml", "README.md"))
-    parts = sorted(set(re.findall(r"^ +- file: book/(\w+)/", contents, re.MULTILINE)))
+    parts = set(re.findall(r"^ +- file: book/(\w+)/", contents, re.MULTILINE))
+    parts = sorted(parts & set(re.findall(r"^\d+\. .*\(book/(\w+)/", readme, re.MULTILINE)))
     if part not in parts:
         expected = f"there is no part '{part}'; expected one of {', '.join(parts)}"
         raise ValueError(

@@ -173,5 +173,7 @@ def test_each_hook_is_a_command_of_the_guide(hook):
 def test_the_recipe_runs_when_a_chapter_changed():
     (recipe,) = (hook for hook in HOOKS[0]["hooks"] if hook["id"] == "recipe")
     changed = [path.relative_to(ROOT).as_posix() for path in chapters()]
-    assert all(re.search(recipe["files"], name) for name in [*changed, "tests/recipe.py"])
+    assert all(
+        re.search(recipe["files"], name) for name in [*changed, "tests/recipe.py", "pyproject.toml"]
+    )
     assert not re.search(recipe["files"], "src/gpt/gpt2.py")

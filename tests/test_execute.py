@@ -185,6 +185,19 @@ def test_after_an_edit_the_cache_holds_what_the_edited_code_puts_out(book, monke
     assert warned == ""
 
 
+def test_after_an_edit_that_no_chapter_imports_the_pages_are_written_again(book, monkeypatch):
+    """The reference is made of the docstrings of all modules."""
+    built = []
+    monkeypatch.setattr(execute.subprocess, "run", lambda *a, **k: built.append(a) or DONE)
+    take_for_executed(book)
+    assert execute.main([], book) == execute.main([], book) == 0
+    assert len(built) == 1
+    edit(book / "src/unused.py", "", '"""A module."""')
+    assert execute.main([], book) == 0
+    assert len(built) == 2
+    assert stale(book) == []
+
+
 DONE = SimpleNamespace(returncode=0)
 
 

@@ -7,6 +7,7 @@ but those to the little server of `browsing.py` is refused, and a refused reques
 """
 
 import functools
+import importlib
 import importlib.util
 import re
 from html.parser import HTMLParser
@@ -17,6 +18,8 @@ import nbformat
 import pytest
 import yaml
 from browsing import DESK, PHONE, ROOT, SITE, Visit, find_chromium, served
+from reference import modules
+from test_reference import entries
 
 pytestmark = pytest.mark.site
 pytest_plugins = ["site_fixtures"]
@@ -312,6 +315,27 @@ def test_formulas_of_a_chapter_reach_its_page(visits):
     assert with_formulas
     for page in with_formulas:
         assert visits(page).page.locator("mjx-container").count() > 0, page
+
+
+@pytest.mark.parametrize("page", [page for page in CHAPTERS if page.count("/") == 2])
+def test_the_head_of_a_chapter_leads_to_its_code(page, visits):
+    code = visits(page).page.locator(".admonition.objectives .to-code a[href*='/reference/']")
+    assert code.count() > 0
+
+
+@pytest.mark.parametrize("module", modules())
+def test_the_reference_has_all_that_is_public_in_a_module(module):
+    page = SITE / f"book/reference/{module.split('.')[1]}.html"
+    shown = {f"{module}.{name}" for name, _ in entries(importlib.import_module(module))}
+    shown.add(f"module-{module}")
+    assert sorted(shown - anchors(page)) == []
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if "/reference/" in page])
+def test_the_reference_leads_to_chapters_and_shows_no_place_of_this_machine(page, visits):
+    tab = visits(page).page
+    assert tab.locator(".to-chapter a").count() > 0
+    assert not re.search(r" at 0x|site-packages|(?<!\w)/(home|usr|tmp)/", tab.inner_text("main"))
 
 
 def test_formulas_render_from_a_file(context):

@@ -174,8 +174,9 @@ def document_scores(
     """The score of each document by itself, in their order: what two models are compared by.
 
     Args:
-        model, context_length, stride, batch_size: as in `corpus_perplexity`.
+        model: as in `corpus_perplexity`.
         texts: M documents, (T_m + 1,) each; their first tokens are context only.
+        context_length, stride, batch_size: as in `corpus_perplexity`.
         n_bytes: M numbers, the bytes of each document; None: unknown.
     Returns:
         M scores, whose sum is the score of the corpus.
