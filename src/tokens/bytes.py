@@ -232,7 +232,7 @@ class _ListTokenizer(Tokenizer):
                 f"vocabulary_size must be at least {len(FOUR_SPECIALS)}, one id for each of "
                 f"{FOUR_SPECIALS}, got {vocabulary_size}"
             )
-        counts = Counter()
+        counts: Counter[str] = Counter()
         for one in as_texts(text):
             check_text(one)
             counts.update(cls.pieces(one))
@@ -320,7 +320,7 @@ class ByteTokenizer(Tokenizer):
     [110, 195, 169]
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.specials = {END: 0}
         self._bytes = {number: bytes([number]) for number in range(256)}
 
