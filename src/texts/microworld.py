@@ -17,7 +17,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -115,7 +115,7 @@ class MicroWorld(Settings):
         """The words of some token ids, with spaces between them."""
         return " ".join(self._words(ids))
 
-    def only(self, kind: str, **changes) -> "MicroWorld":
+    def only(self, kind: str, **changes: Any) -> "MicroWorld":
         """This world, changed, with documents of one kind: "stories", "reviews", "facts", …"""
         shares = dict.fromkeys(("stories", "reviews", "facts", "translations"), 0.0) | {kind: 1.0}
         return replace(self, **shares | changes)

@@ -107,6 +107,16 @@ class Tokenizer(ABC):
         _check_errors(errors)
         return b"".join(self._spelled(ids)).decode("utf-8", errors)
 
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write what makes this tokenizer to a file, if there is anything to keep.
+
+        Raises:
+            TypeError: tokenizers of this class are all alike: make a new one.
+        """
+        raise TypeError(
+            f"expected a tokenizer with something to keep, got {self!r}: make a new one"
+        )
+
     def _spelled(self, ids: Iterable[int]) -> list[bytes]:
         """The bytes of each token."""
         ids = list(ids)
