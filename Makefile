@@ -51,15 +51,17 @@ $(READY):
 book: $(READY)  ## execute every chapter and write _build/html
 	@$(BIN)/python _ext/execute.py --workers $(WORKERS)
 
-test: $(READY)  ## ruff, the unit tests and every cell of every chapter
+test: $(READY)  ## ruff, mypy, the unit tests and every cell of every chapter
 	@echo "== Style"
 	@$(BIN)/ruff check .
+	@$(BIN)/mypy
 	@echo "== Unit tests and chapters ($(WORKERS) workers, one thread each)"
 	@$(BIN)/pytest $(SIDE_BY_SIDE) --seen=all --nbval book tests
 
 test-changed: $(READY)  ## of these, what no green run has seen as it is now
 	@echo "== Style"
 	@$(BIN)/ruff check .
+	@$(BIN)/mypy
 	@echo "== Unit tests and chapters that changed, or that depend on what changed"
 	@$(BIN)/pytest $(SIDE_BY_SIDE) --seen=changed --nbval book tests
 
@@ -99,5 +101,5 @@ record: $(READY)  ## repeat the long runs that chapters show as recorded (hours)
 
 clean:  ## remove the environment and everything built
 	@echo "== Clean"
-	@rm -rf $(VENV) _build .pytest_cache .ruff_cache .hypothesis *.egg-info
+	@rm -rf $(VENV) _build .mypy_cache .pytest_cache .ruff_cache .hypothesis *.egg-info
 	@find book src tests _ext -name __pycache__ -prune -exec rm -rf {} +

@@ -13,9 +13,10 @@ import json
 import re
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -125,9 +126,9 @@ def _unescaped(text: str) -> str:
 def evaluate(options: argparse.Namespace) -> None:
     """Score a text: the test part of the run's own, or any other."""
     run = _opened(options.folder)
-    own = not options.text and run.config is not None
-    if own:
-        documents, name = list(run.config.parts().test), f"the test part of {run.config.data.text}"
+    own = None if options.text else run.config
+    if own is not None:
+        documents, name = list(own.parts().test), f"the test part of {own.data.text}"
         if not documents:
             raise ValueError(f"{name} is empty (test = 0 in the run's settings): name a text")
     else:
@@ -140,7 +141,7 @@ def evaluate(options: argparse.Namespace) -> None:
     if len(scored) > 1:
         interval = bootstrap(scored, generator=torch.Generator().manual_seed(0))
         print(f"95 % of resamples of the documents: {interval.low:.4f} to {interval.high:.4f}")
-    if own and (floor := floor_of(run, documents)):
+    if own is not None and (floor := floor_of(run, documents)):
         print(f"a perfect model: {floor.loss:.4f} nats per token on these very documents")
 
 
@@ -272,9 +273,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(required=True, metavar="command")
 
-    def command(function, **kwargs) -> argparse.ArgumentParser:
-        text = function.__doc__.strip()
-        added = commands.add_parser(function.__name__, help=text, description=text, **kwargs)
+    def command(
+        function: Callable[[argparse.Namespace], None], **options: Any
+    ) -> argparse.ArgumentParser:
+        text = (function.__doc__ or "").strip()
+        added = commands.add_parser(function.__name__, help=text, description=text, **options)
         added.set_defaults(command=function)
         return added
 

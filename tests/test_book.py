@@ -181,7 +181,8 @@ def test_each_citation_has_an_entry_and_each_entry_a_citation():
 
 # ---- what is kept in git ---------------------------------------------------------------------
 
-GENERATED = {"_build", "__pycache__", ".ipynb_checkpoints", ".pytest_cache", ".ruff_cache", ".venv"}
+GENERATED = {"_build", "__pycache__", ".ipynb_checkpoints", ".venv"}
+GENERATED |= {".mypy_cache", ".pytest_cache", ".ruff_cache"}
 
 
 def generated_files(names):

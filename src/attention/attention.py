@@ -12,6 +12,7 @@ Source: Vaswani et al. 2017, section 3.2. Derived in the chapter `attention/atte
 """
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -66,9 +67,18 @@ def scaled_dot_product_attention(
     return weights @ values, weights
 
 
-def _fused(queries, keys, values, mask, causal, bias, scale, dropout) -> Tensor:
+def _fused(
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    mask: Tensor | None,
+    causal: bool,
+    bias: Tensor | None,
+    scale: float,
+    dropout: float,
+) -> Tensor:
     """The same output by torch's kernel; without a mask of ours it takes its fastest road."""
-    options = {"dropout_p": dropout, "scale": scale}
+    options: dict[str, Any] = {"dropout_p": dropout, "scale": scale}
     # Its own idea of causality is the first T of S positions, ours the last T.
     alike = not causal or queries.shape[-2] in (1, keys.shape[-2])
     if mask is None and bias is None and alike:

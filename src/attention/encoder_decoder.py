@@ -11,6 +11,7 @@ Source: Vaswani et al. 2017, section 3. Derived in the chapters `attention/block
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -25,7 +26,7 @@ from .positions import LearnedPositions
 class _Stack(nn.Module):
     """Blocks one after another; after pre-norm blocks a last norm, which they leave to do."""
 
-    def __init__(self, layers: int, *, channels: int, heads: int, **options):
+    def __init__(self, layers: int, *, channels: int, heads: int, **options: Any):
         super().__init__()
         if layers < 0:
             raise ValueError(f"expected 0 layers or more, got {layers}")
@@ -70,7 +71,8 @@ class Decoder(_Stack):
             memory, mask, memory_mask: as in `Block`.
             cache: one for each block, of the tokens before x.
         """
-        for block, stored in zip(self.blocks, cache or [None] * len(self.blocks), strict=True):
+        caches: Sequence[Cache | None] = cache or [None] * len(self.blocks)
+        for block, stored in zip(self.blocks, caches, strict=True):
             x = block(x, memory, mask=mask, causal=True, memory_mask=memory_mask, cache=stored)
         return self.final_norm(x)
 

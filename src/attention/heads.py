@@ -9,7 +9,7 @@ Source: Vaswani et al. 2017, section 3.2.2. Derived in the chapter `attention/he
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
@@ -76,7 +76,8 @@ class MultiHeadAttention(nn.Module):
         self.channels, self.heads, self.dropout, self.rotary = channels, heads, dropout, rotary
         self.qkv = linear(channels, 3 * channels, bias=bias, generator=generator)
         self.output = linear(channels, channels, bias=bias, generator=generator)
-        self.record = None  # called with the weights, if anybody wants them: `recorded_weights`
+        # called with the weights, if anybody wants them: `recorded_weights`
+        self.record: Callable[[Tensor], None] | None = None
 
     def forward(
         self,
@@ -123,7 +124,7 @@ class MultiHeadAttention(nn.Module):
             dropout=self.dropout if self.training else 0.0,
             need_weights=self.record is not None,
         )
-        if self.record is not None:
+        if self.record is not None and weights is not None:
             self.record(weights.detach())
         return self.output(self.join_heads(gathered))
 

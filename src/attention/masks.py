@@ -10,7 +10,9 @@ import torch
 from torch import Tensor
 
 
-def causal_mask(length: int, keys: int | None = None, *, device=None) -> Tensor:
+def causal_mask(
+    length: int, keys: int | None = None, *, device: torch.device | None = None
+) -> Tensor:
     """Each position may attend to itself and to what came before it, (T, S).
 
     >>> causal_mask(3).int().tolist()
@@ -25,7 +27,7 @@ def causal_mask(length: int, keys: int | None = None, *, device=None) -> Tensor:
     return torch.ones(length, keys, dtype=torch.bool, device=device).tril(keys - length)
 
 
-def banded_mask(length: int, width: int, *, device=None) -> Tensor:
+def banded_mask(length: int, width: int, *, device: torch.device | None = None) -> Tensor:
     """Each position may attend to those fewer than `width` places away on either side, (T, T).
 
     `causal_mask(T) & banded_mask(T, width)` is the causal band: itself and the width - 1 before it.

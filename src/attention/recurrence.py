@@ -78,7 +78,7 @@ class _Recurrent(nn.Module):
 
     def __init__(
         self,
-        kernel: type[nn.RNNBase],
+        kernel: Callable[..., nn.RNNBase],
         vocabulary_size: int,
         embedding_size: int,
         hidden_size: int,
@@ -315,6 +315,7 @@ class CausalConvolution(nn.Module):
         check_sizes(vocabulary_size=vocabulary_size, channels=channels, width=width, layers=layers)
         check_end(end, vocabulary_size)
         self.vocabulary_size, self.end, self.activation = vocabulary_size, end, activation
+        self.width = width
         self.embedding = skip_init(nn.Embedding, vocabulary_size, channels)
         self.convolutions = nn.ModuleList(
             skip_init(nn.Conv1d, channels, channels, width) for _ in range(layers)
@@ -325,11 +326,13 @@ class CausalConvolution(nn.Module):
     @torch.no_grad()
     def _initialise(self, generator: torch.Generator) -> None:
         self.embedding.weight.normal_(generator=generator)
-        for convolution in self.convolutions:
+        for parameter in self.convolutions.parameters():
+            if parameter.ndim == 1:  # a bias
+                parameter.zero_()
+                continue
             # Variance 2 / fan-in makes up for ReLU (He et al. 2015); all layers add that once.
-            fan_in = convolution.weight[0].numel() * len(self.convolutions)
-            convolution.weight.normal_(generator=generator).mul_(math.sqrt(2 / fan_in))
-            convolution.bias.zero_()
+            fan_in = parameter[0].numel() * len(self.convolutions)
+            parameter.normal_(generator=generator).mul_(math.sqrt(2 / fan_in))
         self.output.weight.zero_()
         self.output.bias.zero_()
 
@@ -350,8 +353,7 @@ class CausalConvolution(nn.Module):
         """The states of the last layer, (B, T, C), from embeddings, (B, T, C), of one text."""
         x = embedded.transpose(-1, -2)  # (B, C, T), as torch's convolutions want it
         for convolution in self.convolutions:
-            padding = convolution.kernel_size[0] - 1
-            x = x + convolution(functional.pad(self.activation(x), (padding, 0)))
+            x = x + convolution(functional.pad(self.activation(x), (self.width - 1, 0)))
         return x.transpose(-1, -2)
 
 

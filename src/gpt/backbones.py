@@ -21,7 +21,7 @@ from ..likelihood.models import Network
 from .both_sides import EncoderDecoderLM, EncoderLM
 from .gpt2 import GPT, Configured, GPTConfig
 
-KINDS: dict[str, type[Network]] = {
+KINDS: dict[str, type[GPT | RNN | LSTM | EncoderLM | EncoderDecoderLM]] = {
     each.kind: each for each in (GPT, RNN, LSTM, EncoderLM, EncoderDecoderLM)
 }
 NEW_TOKENS = 3
@@ -122,4 +122,5 @@ def built_from(settings: dict[str, Any]) -> Network:
     of_config = {
         each.name: settings.pop(each.name) for each in fields(GPTConfig) if each.name in settings
     }
-    return made(GPTConfig(**of_config), **settings, generator=generator)
+    # An encoder-decoder is called with two texts, so it is no LanguageModel.
+    return made(GPTConfig(**of_config), **settings, generator=generator)  # type: ignore[return-value]

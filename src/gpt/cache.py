@@ -24,7 +24,7 @@ class KeyValueCache:
 
     def __init__(self, limit: int):
         self.limit, self.length = limit, 0
-        self._keys = self._values = None
+        self._stored: tuple[Tensor, Tensor] | None = None
 
     def extend(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Add those of T new tokens, (B, H, T, D); return those of all so far, (B, H, S, D).
@@ -38,15 +38,16 @@ class KeyValueCache:
                 f"expected at most {self.limit} tokens in the cache, its limit, got {self.length} "
                 f"and {keys.shape[-2]} more"
             )
-        if self._keys is None:
+        if self._stored is None:
             room = (*keys.shape[:-2], self.limit, keys.shape[-1])
-            self._keys, self._values = keys.new_empty(room), values.new_empty(room)
-        if keys.shape[:-2] != self._keys.shape[:-2]:
+            self._stored = keys.new_empty(room), values.new_empty(room)
+        all_keys, all_values = self._stored
+        if keys.shape[:-2] != all_keys.shape[:-2]:
             raise ValueError(
-                f"expected tokens of the {len(self._keys)} texts that the cache was begun with, "
+                f"expected tokens of the {len(all_keys)} texts that the cache was begun with, "
                 f"got a batch of {len(keys)}; begin a new cache for another batch"
             )
-        self._keys[..., self.length : end, :] = keys
-        self._values[..., self.length : end, :] = values
+        all_keys[..., self.length : end, :] = keys
+        all_values[..., self.length : end, :] = values
         self.length = end
-        return self._keys[..., :end, :], self._values[..., :end, :]
+        return all_keys[..., :end, :], all_values[..., :end, :]

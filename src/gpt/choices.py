@@ -122,7 +122,7 @@ def choice_scores(
     check_windows(context_length, context_length, batch_size)
     _check_items(items, context_length, n_bytes)
     nats = _choice_nats(model, items, batch_size)
-    alone = [[None] * len(of_item) for of_item in nats]
+    alone: Sequence[Sequence[float | None]] = [[None] * len(of_item) for of_item in nats]
     if unconditional is not None:
         bare = [(unconditional, choices) for _, choices in items]
         _check_items(bare, context_length, None)
@@ -144,7 +144,8 @@ def chosen(scores: Sequence[Sequence[ChoiceScore]], by: str = "sum") -> list[int
 @torch.no_grad()
 def _choice_nats(model: LanguageModel, items: Sequence, batch_size: int) -> list[list[float]]:
     """For each item, the nats of each choice given the prompt."""
-    wanted = {}  # inputs: [(item, choice, where it begins to be predicted, its ids)]
+    # inputs: [(item, choice, where it begins to be predicted, its ids)]
+    wanted: dict[tuple[int, ...], list[tuple[int, int, int, tuple[int, ...]]]] = {}
     for i, (prompt, choices) in enumerate(items):
         before = tuple(prompt.tolist())
         for j, choice in enumerate(choices):

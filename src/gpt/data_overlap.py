@@ -14,7 +14,7 @@ Sources: Bloom 1970; Radford et al. 2019, section 4. Chapter: `gpt/data_overlap`
 
 import hashlib
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -156,7 +156,7 @@ class BloomFilter:
     def __contains__(self, item: str) -> bool:
         return bool(self.contains([item])[0])
 
-    def _places(self, items: Iterable[str]):
+    def _places(self, items: Iterable[str]) -> Iterator[np.ndarray]:
         """The k bits of each item, (N, k), some thousands of items at a time."""
         _refuse_one_string(items, "items")
         items, length = iter(items), 8 * self.hashes
@@ -180,7 +180,7 @@ def _check_shape(bits: int, hashes: int) -> None:
         raise ValueError(f"expected 1 bit and 1 hash or more, got bits={bits}, hashes={hashes}")
 
 
-def _refuse_one_string(items, name: str) -> None:
+def _refuse_one_string(items: Iterable[object], name: str) -> None:
     if isinstance(items, str):
         raise TypeError(f"{name} must be several strings, got one; write [{items[:20]!r}…]")
 

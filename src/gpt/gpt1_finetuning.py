@@ -107,7 +107,7 @@ class TaskModel(nn.Module):
         need the lengths, (B, S): they would look at the padding.
         """
         rows = ids.flatten(0, 1)
-        if self.backbone.causal:
+        if not hasattr(self.backbone, "extracted"):  # then no state looks at what comes after it
             states = self.backbone.states(rows)
         elif lengths is None:
             raise ValueError("expected lengths for a model that looks to the right, got None")
@@ -197,7 +197,7 @@ class FinetuneConfig:
     every: int = 25
     seed: int = 0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         least = {"steps": 1, "batch_size": 1, "every": 1, "frozen": 0, "head_first": 0, "seed": 0}
         least |= {"learning_rate": 0, "auxiliary": 0, "weight_decay": 0}
         for name, value in least.items():
@@ -316,7 +316,7 @@ def _joint_nats(model: TaskModel, batch: TaskBatch, *, auxiliary: float) -> Tens
     return (of_task + auxiliary * of_language).sum()
 
 
-def _adamw(model: TaskModel, _, *, lr: float, weight_decay: float) -> AdamW:
+def _adamw(model: TaskModel, _: object, *, lr: float, weight_decay: float) -> AdamW:
     return AdamW(parameter_groups(model, weight_decay=weight_decay), lr=lr)
 
 

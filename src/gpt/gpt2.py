@@ -41,13 +41,14 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu_tanh": partial(functional.gelu, approximate="tanh"),  # as in the released GPT-1 and -2
     "relu": functional.relu,
 }
-_SIZES = {  # of GPT-2; GPT-1 is as large as the smallest
+_SIZES: dict[str, dict[str, Any]] = {  # of GPT-2; GPT-1 is as large as the smallest
     "small": {"layers": 12, "heads": 12, "channels": 768},
     "medium": {"layers": 24, "heads": 16, "channels": 1024},
     "large": {"layers": 36, "heads": 20, "channels": 1280},
     "xl": {"layers": 48, "heads": 25, "channels": 1600},
 }
-_RELEASED = {"activation": "gelu_tanh", "initial_std": 0.02, "dropout": 0.1}  # GPT-1 and -2
+# GPT-1 and -2
+_RELEASED: dict[str, Any] = {"activation": "gelu_tanh", "initial_std": 0.02, "dropout": 0.1}
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ class GPTConfig:
     initial_std: float | None = None
     scaled_residuals: bool = True
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for name in ("vocabulary_size", "context_length", "layers", "heads", "channels", "hidden"):
             size = getattr(self, name)
             if size is None and name == "hidden":
@@ -257,7 +258,7 @@ class Configured(nn.Module):
     @property
     def token_table(self) -> nn.Parameter:
         """The vectors of the tokens, (V, C)."""
-        return self.embedding
+        return self.get_parameter("embedding")
 
     @property
     def settings(self) -> dict[str, Any]:

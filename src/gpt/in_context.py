@@ -14,7 +14,7 @@ Source: Elhage et al. 2021; Olsson et al. 2022. Derived in the chapter `gpt/in_c
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -124,7 +124,9 @@ def ablated(
             hook.remove()
 
 
-def _replacing(heads: Sequence[int], n_heads: int, by: str):
+def _replacing(
+    heads: Sequence[int], n_heads: int, by: str
+) -> Callable[[nn.Module, tuple[Tensor]], tuple[Tensor]]:
     def replace(module: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]:
         parts = inputs[0].unflatten(-1, (n_heads, -1)).clone()  # (B, T, H, D)
         for head in heads:
@@ -248,22 +250,24 @@ def induction_model(
     for parameter in model.parameters():
         parameter.zero_()
     model.embedding[:, token] = torch.eye(vocabulary_size)
+    assert model.positions is not None  # they are not rotary
     model.positions.table[:, place] = torch.eye(context_length)
     model.unembedding.weight[:, prediction] = sharpness * torch.eye(vocabulary_size)
 
     strength = 2 * sharpness * math.sqrt(channels)  # scores are divided by the root of D = C
     queries, keys, values = range(3)
-    shift, match = (layer.qkv.weight.view(3, channels, channels) for layer in model.layers)
+    layers = [layer for layer in model.layers if isinstance(layer, MultiHeadAttention)]
+    shift, match = (layer.qkv.weight.view(3, channels, channels) for layer in layers)
     shift[queries, place[:-1], place[1:]] = strength
     shift[keys, place, place] = 1.0
     shift[values, before, token] = 1.0
     match[queries, token, token] = strength
     match[keys, token, before] = 1.0
     match[keys, place[0], place[0]] = 1.0
-    model.layers[1].qkv.bias.view(3, channels)[queries, place[0]] = strength / 2
+    layers[1].qkv.bias.view(3, channels)[queries, place[0]] = strength / 2
     match[values, prediction, token] = 1.0
     match[values, prediction[begin], token[begin]] = 0.0
-    for layer in model.layers:
+    for layer in layers:
         layer.output.weight.copy_(torch.eye(channels))
     return model
 

@@ -73,7 +73,7 @@ class InputForms:
     context_length: int | None = None
     cut: bool = False
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_family(self.family)
         if len(self.labels) < 2:
             raise ValueError(f"expected at least two labels to tell apart, got {self.labels!r}")

@@ -20,6 +20,7 @@ sections 3.1.4 and 3.2.1. Derived in the chapter `gpt/both_sides`.
 """
 
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 
 import numpy as np
 import torch
@@ -244,7 +245,8 @@ def restore(source: Tensor, target: Tensor, *, sentinels: Sequence[int]) -> Tens
 
     A sentinel of which the target tells nothing stays.
     """
-    spans, sign = {}, None
+    spans: dict[int, list[int]] = {}
+    sign = None
     for token in target.tolist():
         if token in sentinels:
             sign, spans[token] = token, []
@@ -318,8 +320,8 @@ def span_batch(
     Raises:
         ValueError: as `span_counts` and `corrupt`.
     """
-    options = {"rate": rate, "mean_length": mean_length, "generator": generator}
-    pairs = [corrupt(row, choose_spans(len(row), **options), sentinels=sentinels) for row in ids]
+    hide = partial(choose_spans, rate=rate, mean_length=mean_length, generator=generator)
+    pairs = [corrupt(row, hide(len(row)), sentinels=sentinels) for row in ids]
     source, target = (torch.stack(part) for part in zip(*pairs, strict=True))
     begin = torch.full_like(target[:, :1], start)
     return (source, torch.cat([begin, target[:, :-1]], dim=1)), target

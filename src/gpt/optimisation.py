@@ -74,7 +74,8 @@ def parameter_groups(model: nn.Module, *, weight_decay: float) -> list[dict[str,
       the unembedding counts as a table.
     """
     tables = {id(p) for m in model.modules() if isinstance(m, nn.Embedding) for p in m.parameters()}
-    decayed, others = [], []
+    decayed: list[nn.Parameter] = []
+    others: list[nn.Parameter] = []
     for name, parameter in model.named_parameters():
         multiplies = parameter.ndim >= 2 and name.split(".")[-1].startswith("weight")
         (decayed if multiplies and id(parameter) not in tables else others).append(parameter)

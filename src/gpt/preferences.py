@@ -20,6 +20,7 @@ Rafailov et al. 2023. Derived in the chapter `gpt/preferences`.
 import math
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -119,7 +120,7 @@ def preference_loss(first: Tensor, second: Tensor, preferred: Tensor | None = No
     )
 
 
-def check_comparisons(first: Sequence, second: Sequence) -> None:
+def check_comparisons(first: Sequence | Tensor, second: Sequence | Tensor) -> None:
     """Refuse a text that is compared with itself: whatever the judge says, it says nothing.
 
     Args:
@@ -129,7 +130,12 @@ def check_comparisons(first: Sequence, second: Sequence) -> None:
     """
     if len(first) != len(second):
         raise ValueError(f"expected as many firsts as seconds, got {len(first)} and {len(second)}")
-    if isinstance(first, Tensor) and first.ndim == 1 and not (first == second).any():
+    if (
+        isinstance(first, Tensor)
+        and isinstance(second, Tensor)
+        and first.ndim == 1
+        and not (first == second).any()
+    ):
         return
     for number, (one, other) in enumerate(zip(_plain(first), _plain(second), strict=True)):
         if one == other:
@@ -331,8 +337,15 @@ def policy_nats(policy: nn.Module, batch: tuple, *, clip: float | None = None) -
     return ppo_loss(log_probs, old_log_probs, advantages, clip=clip).sum()
 
 
+class Policy(Protocol):
+    """A model that gives answers their log-probabilities, (B,), and can draw answers."""
+
+    def __call__(self, *answers: Tensor) -> Tensor: ...
+    def sample(self, count: int, *, generator: torch.Generator) -> Any: ...
+
+
 def rollouts(
-    policy: nn.Module,
+    policy: Policy,
     base: nn.Module,
     reward_of: Callable[..., Tensor],
     *,
@@ -344,7 +357,7 @@ def rollouts(
     """Batches without end, drawn from the policy *as it is when the batch is asked for*.
 
     Args:
-        policy: the one that is being trained; it can `sample`.
+        policy: the one that is being trained.
         base: pi0.
         reward_of: maps answers to rewards, (B,).
         beta: as in `tilted`.
@@ -476,7 +489,8 @@ class AnswerPolicy(nn.Module):
         """Answers, as ids, in the form that the policy reads."""
         device = device_of(self.model)
         batch = answer_batch([(self.request, answer) for answer in answers])
-        return tuple(part.to(device) for part in batch)
+        inputs, targets, mask = (part.to(device) for part in batch)
+        return inputs, targets, mask
 
     def forward(self, inputs: Tensor, targets: Tensor, mask: Tensor) -> Tensor:
         """The log-probabilities of answers, (B,), from a `batch` of them."""
@@ -511,7 +525,7 @@ def _texts(items: Tensor | Answers) -> Tensor | list[list[int]]:
     return [row[: length + 1].tolist() for row, length in zip(ids, lengths, strict=True)]
 
 
-def _plain(items: Sequence) -> list:
+def _plain(items: Sequence | Tensor) -> list:
     return [item.tolist() if isinstance(item, Tensor) else item for item in items]
 
 

@@ -297,7 +297,7 @@ def _opened(folder: Path) -> Iterator[Opened]:
     yield shapes, lambda name: homes[name].get_tensor(name)
 
 
-def _open(path: Path):
+def _open(path: Path) -> safe_open:
     if not path.exists():
         raise CheckpointError(f"expected {path.name} in {path.parent}, found none")
     _check_file(path)
@@ -417,7 +417,7 @@ _BLOCK = re.compile(r"h\.(\d{1,18})\.")
 def _released_shapes(config: GPTConfig) -> dict[str, tuple[int, ...]]:
     """The shape of each tensor in the released files, which hold (inputs, outputs)."""
     c, width = config.channels, config.width
-    sizes = {
+    sizes: dict[str, tuple[int, ...]] = {
         "attn.c_attn": (c, 3 * c),
         "attn.c_proj": (c, c),
         "mlp.c_fc": (c, width),
@@ -425,7 +425,8 @@ def _released_shapes(config: GPTConfig) -> dict[str, tuple[int, ...]]:
         "ln_1": (c,),
         "ln_2": (c,),
     }
-    shapes = {"wte.weight": (config.vocabulary_size, c), "wpe.weight": (config.context_length, c)}
+    shapes: dict[str, tuple[int, ...]] = {"wte.weight": (config.vocabulary_size, c)}
+    shapes["wpe.weight"] = (config.context_length, c)
     for i in range(config.layers):
         for part, shape in sizes.items():
             shapes |= {f"h.{i}.{part}.weight": shape, f"h.{i}.{part}.bias": shape[-1:]}

@@ -43,6 +43,7 @@ from .gpt2 import GPT, GPTConfig
 from .training import TrainConfig, train
 
 MICRO_WORLD = "micro-world"
+_TOKENIZERS: dict[str, type[BytePairTokenizer | WordTokenizer]]
 _TOKENIZERS = {"byte-pair": BytePairTokenizer, "words": WordTokenizer}
 
 
@@ -76,7 +77,7 @@ class DataConfig:
     validation_batches: int = 20
     seed: int = 0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.tokenizer not in _TOKENIZERS:
             raise ValueError(f"expected a tokenizer among {[*_TOKENIZERS]}, got {self.tokenizer!r}")
 
@@ -418,12 +419,12 @@ def _config_in(tables: Mapping[str, Mapping[str, Any]]) -> RunConfig:
     return RunConfig.from_tables({name: tables[name] for name in _KNOWN.keys() & tables.keys()})
 
 
-def _model(config: RunConfig, tokenizer: Tokenizer, device) -> GPT:
+def _model(config: RunConfig, tokenizer: Tokenizer, device: torch.device | str) -> GPT:
     generator = torch.Generator().manual_seed(config.data.seed)
     return GPT(config.gpt(tokenizer.vocabulary_size), generator=generator).to(device)
 
 
-def _batches(stream: Tensor, part: str, **options) -> Batches:
+def _batches(stream: Tensor, part: str, **options: Any) -> Batches:
     try:
         return Batches(stream, **options)
     except ValueError as error:

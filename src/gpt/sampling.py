@@ -188,7 +188,7 @@ def _stepper(
         nonlocal known
         if stored is not None and (context_length is None or ids.shape[1] <= context_length):
             new, known = ids[:, known:], ids.shape[1]
-            return model.unembed(model.states(new, cache=stored)[:, -1])
+            return last_logits(model, new, cache=stored)
         return last_logits(model, ids if context_length is None else ids[:, -context_length:])
 
     return next_logits

@@ -11,11 +11,11 @@ Derived in the chapter `gpt/training`.
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields, is_dataclass
+from collections.abc import Sequence, Sized
+from dataclasses import asdict, dataclass, is_dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import torch
 from torch import Tensor, nn
@@ -77,12 +77,12 @@ class TrainConfig:
     every: int = 100
     save_every: int = 100
 
-    def __post_init__(self):
-        for each in fields(self):
-            value, kind = getattr(self, each.name), each.type
+    def __post_init__(self) -> None:
+        for name, kind in get_type_hints(type(self)).items():
+            value = getattr(self, name)
             number = kind is float and type(value) is int  # 1 for 1.0
             if type(value) is not kind and not number:
-                raise TypeError(f"expected {each.name} of type {kind.__name__}, got {value!r}")
+                raise TypeError(f"expected {name} of type {kind.__name__}, got {value!r}")
         rules = {
             "steps": (self.steps >= 1, "1 or more"),
             "learning_rate": (0 < self.learning_rate < math.inf, "above 0"),
@@ -180,7 +180,7 @@ def train(
     try:
         take_steps(
             model,
-            lambda step: data[(step - 1) % len(data) if hasattr(data, "__len__") else step - 1],
+            lambda step: data[(step - 1) % len(data) if isinstance(data, Sized) else step - 1],
             optimiser,
             history,
             range(done + 1, config.steps + 1),
@@ -229,7 +229,7 @@ class _Run:
     team: Team
     saved: int | None = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         self.last, self.best = self.folder / "last.pt", self.folder / "best.pt"
 
     def save(self, step: int, history: History) -> None:
@@ -280,7 +280,7 @@ class _Run:
                 "with it, or choose another folder"
             )
 
-    def _write(self, path: Path, **state) -> None:
+    def _write(self, path: Path, **state: Any) -> None:
         if self.team.rank == 0:
             checkpoints.write(path, state)
 
@@ -292,10 +292,11 @@ class _Run:
 def _settings(model: nn.Module, data: Numbered, config: TrainConfig, team: Team) -> dict[str, Any]:
     """All that a resumed run must have in common with the one before, by name."""
     own = getattr(model, "config", None)
+    length = len(data) if isinstance(data, Sized) else None
     parts = {
         "": asdict(config) | {"processes": team.size},
-        "data.": data.settings if hasattr(data, "settings") else {"batches": len(data)},
-        "model.": asdict(own) if is_dataclass(own) else {},
+        "data.": getattr(data, "settings", None) or {"batches": length},
+        "model.": asdict(own) if is_dataclass(own) and not isinstance(own, type) else {},
         "parameters.": {"dtype": str(next(model.parameters()).dtype)},
     }
     plain = (bool, int, float, str, type(None))
@@ -322,6 +323,6 @@ def _check_numbered(data: Numbered, validation: Sequence[Batch] | None) -> None:
             f"expected batches that can be asked for by number, got {type(data).__name__}: pass "
             "Batches(…) or a list; for an iterator there is fit"
         )
-    if hasattr(data, "__len__") and len(data) == 0:
+    if isinstance(data, Sized) and len(data) == 0:
         raise ValueError("expected at least one batch, got an empty list")
     check_validation(validation)

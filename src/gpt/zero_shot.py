@@ -290,20 +290,21 @@ def translation(
     if len(combinations) < count:
         raise ValueError(f"expected at most {len(combinations)} items, got {count}: no more exist")
 
-    def line(who: str, act: str, what: str) -> str:
+    def line(parts: Sequence[str]) -> str:
+        who, act, what = parts
         return f"{ZORB[who]} {ZORB[what]} {ZORB[act]}"
 
     items = []
     for parts in rng.sample(combinations, count):
-        choices = [line(*parts)]
+        choices = [line(parts)]
         for place, kind in enumerate((people, ACTS, OBJECTS[: world.objects])):
             other = rng.choice([word for word in kind if word != parts[place]])
-            choices.append(line(*parts[:place], other, *parts[place + 1 :]))
+            choices.append(line((*parts[:place], other, *parts[place + 1 :])))
         rng.shuffle(choices)
         who, act, what = parts
         english = f"{who} {act} the {what}"
         prompt = WORDINGS["translation"][wording].format(english)
-        items.append(Item(prompt, tuple(choices), choices.index(line(*parts))))
+        items.append(Item(prompt, tuple(choices), choices.index(line(parts))))
     return items
 
 
@@ -349,10 +350,11 @@ def endings(world: MicroWorld, count: int, *, generator: torch.Generator) -> lis
         named = [
             [w for w in dict.fromkeys(story) if w in kind] for kind in (PEOPLE, PLACES, OBJECTS)
         ]
-        sentences = _sentences(*named, rng)
+        people, places, things = named
+        sentences = _sentences(people, places, things, rng)
         can = [s for s in sentences if judge.log_prob((*story, *s.split())) > -math.inf]
         cannot = [s for s in sentences if s not in can]
-        if len(named[1]) < 2 or not can or len(cannot) < 3:
+        if len(places) < 2 or not can or len(cannot) < 3:
             return None
         right = rng.choice(can)
         choices = [right, *rng.sample(cannot, 3)]
@@ -400,7 +402,8 @@ def _distinct(
     Raises:
         ValueError: that many documents in a row gave none.
     """
-    found, idle = {}, 0
+    found: dict[str, Item] = {}
+    idle = 0
     documents = world.documents(generator=generator, at_once=200)
     while len(found) < count:
         item = draw(next(documents).words)

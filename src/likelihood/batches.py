@@ -84,7 +84,7 @@ class Batches:
         return map(self.__getitem__, count())
 
     @property
-    def settings(self) -> dict[str, int]:
+    def settings(self) -> dict[str, int | None]:
         """What tells these batches from others."""
         return {
             "seed": self.seed,
@@ -92,7 +92,7 @@ class Batches:
             "context_length": self.context_length,
             "first": self.first,
             "tokens": len(self.ids),
-            "checksum": zlib.crc32(self.ids.cpu().contiguous().numpy()),
+            "checksum": zlib.crc32(self.ids.cpu().contiguous().numpy().data),
         }
 
 

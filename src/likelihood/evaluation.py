@@ -54,8 +54,9 @@ class Score:
     n_bytes: int | None = None
 
     def __add__(self, other: "Score") -> "Score":
-        known = self.n_bytes is not None and other.n_bytes is not None
-        n_bytes = self.n_bytes + other.n_bytes if known else None
+        n_bytes = None
+        if self.n_bytes is not None and other.n_bytes is not None:
+            n_bytes = self.n_bytes + other.n_bytes
         return Score(self.nats + other.nats, self.tokens + other.tokens, n_bytes)
 
     @property
@@ -336,9 +337,10 @@ def _sizes(scores: Sequence[Score], unit: str) -> list[float]:
         raise ValueError(f"expected a unit among {UNITS}, got {unit!r}")
     if unit == "nats per token":
         return [score.tokens for score in scores]
-    if any(not score.n_bytes for score in scores):
+    known = [score.n_bytes * NATS_PER_BIT for score in scores if score.n_bytes]
+    if len(known) < len(scores):
         raise ValueError("expected scores that know their bytes; pass n_bytes when scoring")
-    return [score.n_bytes * NATS_PER_BIT for score in scores]
+    return known
 
 
 def _resampled(

@@ -62,7 +62,7 @@ class History:
         """
         if not self.validation:
             raise ValueError("expected a history with validation losses: pass validation= to fit")
-        return min(self.validation, key=self.validation.get)
+        return min(self.validation, key=self.validation.__getitem__)
 
 
 def fit(
@@ -338,7 +338,14 @@ def check_validation(validation: Sequence[Batch] | None) -> None:
         )
 
 
-def _check_settings(steps, learning_rate, clip, every, validation, keep_best) -> None:
+def _check_settings(
+    steps: int,
+    learning_rate: float,
+    clip: float | None,
+    every: int,
+    validation: Sequence[Batch] | None,
+    keep_best: bool,
+) -> None:
     if steps < 0 or every < 1:
         raise ValueError(f"expected steps >= 0 and every >= 1, got steps={steps}, every={every}")
     if not learning_rate >= 0 or (clip is not None and not clip > 0):

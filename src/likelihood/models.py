@@ -13,7 +13,7 @@ Axes: B texts, T positions, C channels, V vocabulary.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol, Self
 
 import torch
 from torch import Tensor, nn
@@ -41,13 +41,20 @@ class Network(LanguageModel, Protocol):
         settings: plain values, from which a model of the same sizes can be built.
     """
 
-    kind: ClassVar[str]
-    causal: ClassVar[bool]
-    vocabulary_size: int
-    channels: int
-    context_length: int | None
-    token_table: nn.Parameter
-    settings: dict[str, Any]
+    @property
+    def kind(self) -> str: ...
+    @property
+    def causal(self) -> bool: ...
+    @property
+    def vocabulary_size(self) -> int: ...
+    @property
+    def channels(self) -> int: ...
+    @property
+    def context_length(self) -> int | None: ...
+    @property
+    def token_table(self) -> nn.Parameter: ...
+    @property
+    def settings(self) -> dict[str, Any]: ...
 
     def states(self, ids: Tensor) -> Tensor:
         """What the logits are made from, (B, T, C)."""
@@ -57,6 +64,14 @@ class Network(LanguageModel, Protocol):
 
     def layers(self) -> list[list[nn.Parameter]]:
         """All parameters by depth: embeddings, each layer, and what is above the last."""
+
+    # What of `nn.Module` is asked for; no type can be said to be that and a protocol at once.
+    training: bool
+
+    def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]: ...
+    def state_dict(self) -> dict[str, Tensor]: ...
+    def to(self, like: Tensor, /) -> Self: ...
+    def train(self, mode: bool = True, /) -> Self: ...
 
 
 def context_length_of(model: LanguageModel, wanted: int | None = None) -> int | None:
@@ -72,14 +87,14 @@ def context_length_of(model: LanguageModel, wanted: int | None = None) -> int | 
     return wanted
 
 
-def last_logits(model: LanguageModel, ids: Tensor) -> Tensor:
+def last_logits(model: LanguageModel, ids: Tensor, **options: Any) -> Tensor:
     """The logits of the next token after each text, (B, V).
 
     Of a network only the last state meets the vocabulary: in GPT-2 small that product is more than
-    a quarter of a token's work.
+    a quarter of a token's work. Options are those of its `states`, such as a cache.
     """
-    if hasattr(model, "unembed"):
-        return model.unembed(model.states(ids)[:, -1])
+    if hasattr(model, "states") and hasattr(model, "unembed"):
+        return model.unembed(model.states(ids, **options)[:, -1])
     return model(ids)[:, -1]
 
 
@@ -92,11 +107,11 @@ def device_of(model: LanguageModel) -> torch.device:
 @contextmanager
 def evaluating(model: LanguageModel) -> Iterator[None]:
     """Inside the block, dropout and its like are switched off."""
-    was_training = isinstance(model, nn.Module) and model.training
-    if was_training:
-        model.eval()
+    network = model if isinstance(model, nn.Module) and model.training else None
+    if network is not None:
+        network.eval()
     try:
         yield
     finally:
-        if was_training:
-            model.train()
+        if network is not None:
+            network.train()

@@ -102,14 +102,22 @@ def count_ngrams(
     tokens, none = np.arange(vocabulary_size), np.zeros(vocabulary_size, dtype=np.int64)
     counts = np.bincount(ids[1:], minlength=vocabulary_size)
     levels = [Grams(tokens, none, counts, none, tokens, 1)]
-    event, filler = ids, end  # the n-gram that ends at each position; the one of end tokens only
+    event = ids  # the n-gram that ends at each position
+    filler = _UNSEEN if end is None else end  # the one of end tokens only
     for _ in range(order - 1):
         grams, event, filler = _one_longer(levels[-1], event, ids, end, filler, vocabulary_size)
         levels.append(grams)
     return levels
 
 
-def _one_longer(shorter: Grams, suffix, ids, end, filler, vocabulary_size):
+def _one_longer(
+    shorter: Grams,
+    suffix: np.ndarray,
+    ids: np.ndarray,
+    end: int | None,
+    filler: int,
+    vocabulary_size: int,
+) -> tuple[Grams, np.ndarray, int]:
     """The n-grams one token longer, the number of the one at each position, and of the filler.
 
     `suffix` and `filler` are the same for the shorter ones. The filler is numbered in any case: it
@@ -126,7 +134,7 @@ def _one_longer(shorter: Grams, suffix, ids, end, filler, vocabulary_size):
     suffixes = np.empty(len(keys), dtype=np.int64)
     suffixes[event[here]] = suffix[here]
     if end is not None:
-        suffixes[numbers[-1]], filler = filler, numbers[-1]
+        suffixes[numbers[-1]], filler = filler, int(numbers[-1])
         counts[filler] -= 1
     heads = keys // vocabulary_size
     first = shorter.first[heads]
@@ -140,7 +148,7 @@ def _before(context: np.ndarray) -> np.ndarray:
     return shifted
 
 
-def _restarted(event, ids, end, filler):
+def _restarted(event: np.ndarray, ids: np.ndarray, end: int | None, filler: int) -> np.ndarray:
     """The context that each position leaves to the next: after an end token, only end tokens."""
     return event if end is None else np.where(ids == end, filler, event)
 
@@ -262,7 +270,9 @@ def em_weights(
     return weights, losses
 
 
-def _quotient(numerators, denominators, default: float) -> np.ndarray:
+def _quotient(
+    numerators: np.ndarray | float, denominators: np.ndarray, default: float
+) -> np.ndarray:
     """numerators / denominators, and the default where the denominator is 0."""
     result = np.full(np.shape(denominators), default)
     return np.divide(numerators, denominators, out=result, where=denominators > 0)
@@ -386,9 +396,9 @@ class NgramModel:
         Raises:
             ValueError, TypeError: an id is no id of the vocabulary.
         """
-        if len(context):
-            context = _checked_ids(context, self.vocabulary_size)
-        recent = context[max(0, len(context) - self.order + 1) :]
+        none = np.zeros(0, dtype=np.int64)
+        known = _checked_ids(context, self.vocabulary_size) if len(context) else none
+        recent = known[max(0, len(known) - self.order + 1) :]
         if not len(recent):  # the empty context, and no longer one
             contexts = [np.zeros(1, int), *[np.full(1, _UNSEEN)] * (self.order - 1)]
         else:
@@ -438,16 +448,19 @@ class NgramModel:
         Both are numbers, (…, T): the context among the n-grams one shorter, the n-gram among its
         own.
         """
-        context, event, filler = np.zeros_like(ids), ids, self.end
+        context, event = np.zeros_like(ids), ids
+        filler = _UNSEEN if self.end is None else self.end
         for k, table in enumerate(self.tables):
             if k:
                 context = _restarted(event, ids, self.end, filler)
                 event = _find(table.keys, _before(context) * self.vocabulary_size + ids)
                 if self.end is not None:
-                    filler = _find(table.keys, filler * self.vocabulary_size + self.end)
+                    filler = int(_find(table.keys, filler * self.vocabulary_size + self.end))
             yield context, event
 
-    def _mixed(self, mass, left, shorter, reached):
+    def _mixed(
+        self, mass: np.ndarray, left: np.ndarray, shorter: np.ndarray, reached: np.ndarray
+    ) -> np.ndarray:
         """mass + left q; where there is no such context, what the shorter one said."""
         if self.estimator in ("maximum-likelihood", "add-k"):
             return np.where(reached, mass + left / self.vocabulary_size, shorter)
@@ -470,7 +483,7 @@ class NgramModel:
         return probs
 
 
-def _continued(levels: list[Grams], end: int | None) -> list[Grams]:
+def _continued(levels: Sequence[Grams], end: int | None) -> list[Grams]:
     """The levels with continuation counts at every length but the greatest."""
     continued = [
         grams._replace(counts=continuation_counts(grams, longer, end=end))
@@ -479,7 +492,9 @@ def _continued(levels: list[Grams], end: int | None) -> list[Grams]:
     return [*continued, levels[-1]]
 
 
-def _held_out_weights(levels, held_out, vocabulary_size, end) -> np.ndarray:
+def _held_out_weights(
+    levels: Sequence[Grams], held_out: object, vocabulary_size: int, end: int | None
+) -> np.ndarray:
     """The weight of each length, by `em_weights` on the held-out stream."""
     held_out = _checked_stream(held_out, vocabulary_size)
     tables = tuple(add_k(grams, 0.0, vocabulary_size) for grams in levels)
@@ -491,7 +506,7 @@ def _held_out_weights(levels, held_out, vocabulary_size, end) -> np.ndarray:
     return em_weights(probs, seen, 1 / vocabulary_size)[0]
 
 
-def _find(keys: np.ndarray, sought: np.ndarray) -> np.ndarray:
+def _find(keys: np.ndarray, sought: np.ndarray | int) -> np.ndarray:
     """The place of each sought key, or _UNSEEN; an unseen context makes a key below all others."""
     places = np.searchsorted(keys, sought)
     return np.where(keys[places] == sought, places, _UNSEEN)
@@ -502,7 +517,7 @@ def _log(probs: np.ndarray) -> np.ndarray:
         return np.log(probs)
 
 
-def _checked_stream(ids, vocabulary_size: int) -> np.ndarray:
+def _checked_stream(ids: object, vocabulary_size: int) -> np.ndarray:
     """The ids of one stream with at least one token to predict."""
     ids = _checked_ids(ids, vocabulary_size)
     if ids.ndim != 1 or len(ids) < 2:
@@ -513,7 +528,7 @@ def _checked_stream(ids, vocabulary_size: int) -> np.ndarray:
     return ids
 
 
-def _checked_ids(ids, vocabulary_size: int) -> np.ndarray:
+def _checked_ids(ids: object, vocabulary_size: int) -> np.ndarray:
     """The ids as an array of 64-bit integers, whatever they came as."""
     ids = np.asarray(ids.cpu() if hasattr(ids, "cpu") else ids)
     if ids.ndim == 0 or ids.size == 0:
@@ -542,7 +557,7 @@ def _check_options(order: int, vocabulary_size: int, end: int | None) -> None:
         )
 
 
-def _check_estimator(estimator: str, k: float, held_out) -> None:
+def _check_estimator(estimator: str, k: float, held_out: object) -> None:
     if estimator not in ESTIMATORS:
         raise ValueError(f"expected an estimator among {ESTIMATORS}, got {estimator!r}")
     if estimator == "add-k" and not k > 0:

@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import torch
 
@@ -70,12 +71,12 @@ class Task:
     ceiling: float | None = None
     ceiling_error: float | None = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.family not in FAMILIES:
             raise ValueError(f"expected a family among {FAMILIES}, got {self.family!r}")
         if len(self.labels) < 2 or len(set(self.labels)) < len(self.labels):
             raise ValueError(f"expected two or more different labels, got {self.labels}")
-        where = {}
+        where: dict[tuple[str, ...], str] = {}
         for part in PARTS:
             for i, example in enumerate(getattr(self, part)):
                 _check_example(f"{part}[{i}]", self.family, self.labels, example)
@@ -121,7 +122,8 @@ class Task:
                 f"expected from {len(self.labels)} (one a label) to {len(self.train)} training "
                 f"examples, got {count}"
             )
-        seen, ranked = Counter(), []
+        seen: Counter[int] = Counter()
+        ranked = []
         for i in torch.randperm(len(self.train), generator=generator).tolist():
             ranked.append((seen[self.train[i].label], self.train[i]))
             seen[self.train[i].label] += 1
@@ -202,21 +204,22 @@ def load(path: Path | str, *, validation: float = 0.15, test: float = 0.15, seed
     records = _distinct(path, _records(path))
     if not records:
         raise ValueError(f"{path}: expected one JSON object a line, got no line with one")
-    _, family, texts, label, _ = records[0]
+    family = records[0].family
     if family == "choice":
-        k = len(texts) - 1
+        k = len(records[0].texts) - 1
         labels = ORDINALS[:k] if k <= len(ORDINALS) else tuple(map(str, range(1, k + 1)))
     else:
-        labels = tuple(sorted({label for _, _, _, label, _ in records}, key=_label_order))
+        labels = tuple(sorted({str(each.label) for each in records}, key=_label_order))
     parts = _parts(path, records, validation, test, seed)
-    made = {part: [] for part in PARTS}
+    made: dict[str, list[Example]] = {part: [] for part in PARTS}
     for line, _, texts, label, _ in records:
-        place = label if family == "choice" else labels.index(label)
+        place = label if isinstance(label, int) else labels.index(label)
         made[parts[line]].append(Example(texts, place))
         if len(labels) > 1:
             _check_example(f"{path}:{line}", family, labels, made[parts[line]][-1])
     try:
-        return Task(path.stem, family, labels, **{part: tuple(made[part]) for part in PARTS})
+        train, validation, test = (tuple(made[part]) for part in PARTS)
+        return Task(path.stem, family, labels, train, validation, test)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
 
@@ -234,8 +237,18 @@ def save(task: Task, path: Path | str) -> None:
     write_text(path, "".join(lines))
 
 
-def _records(path: Path) -> Iterator[tuple]:
-    """(line number, family, texts, label, part or None) of each line that is not blank."""
+class _Record(NamedTuple):
+    """What a line of a file says; the label is a choice's place, or a name; no part: None."""
+
+    line: int
+    family: str
+    texts: tuple[str, ...]
+    label: int | str
+    part: str | None
+
+
+def _records(path: Path) -> Iterator[_Record]:
+    """What each line says that is not blank."""
     for line, content in enumerate(path.read_bytes().split(b"\n"), start=1):
         where = f"{path}:{line}"
         try:
@@ -249,11 +262,11 @@ def _records(path: Path) -> Iterator[tuple]:
         except (ValueError, RecursionError) as error:
             raise ValueError(f"{where}: expected one JSON object, got {text[:60]!r}") from error
         if text:
-            yield line, *_record(where, record)
+            yield _record(where, line, record)
 
 
-def _record(where: str, record: object) -> tuple:
-    """Family, texts, label and part of one object."""
+def _record(where: str, line: int, record: Any) -> _Record:
+    """What one object says."""
     keys = set(record) - {"label", "split"} if isinstance(record, dict) else set()
     family = next((f for f, names in KEYS.items() if set(names) == keys), None)
     if family is None or "label" not in record:
@@ -274,43 +287,45 @@ def _record(where: str, record: object) -> tuple:
         raise ValueError(f"{where}: expected as label {wanted}, got {label!r}")
     if part not in (None, *PARTS):
         raise ValueError(f"{where}: expected a split among {PARTS}, got {part!r}")
-    return family, texts, label if family == "choice" else str(label), part
+    return _Record(line, family, texts, label if family == "choice" else str(label), part)
 
 
-def _distinct(path: Path, records: Iterable[tuple]) -> list[tuple]:
+def _distinct(path: Path, records: Iterable[_Record]) -> list[_Record]:
     """The records without copies, of one family, all with a split or all without."""
-    kept = {}
+    kept: dict[tuple[str, ...], tuple[_Record, object]] = {}
     for record in records:
         line, family, texts, label, part = record
-        answer = texts[1:][label : label + 1] if family == "choice" else label
+        answer = texts[1:][label : label + 1] if isinstance(label, int) else label
         first, before = kept.setdefault(identity_of(family, texts), (record, answer))
         start = next(iter(kept.values()))[0]
-        if family != start[1] or (family == "choice" and len(texts) != len(start[2])):
+        if family != start.family or (family == "choice" and len(texts) != len(start.texts)):
             raise ValueError(
-                f"{path}:{line}: expected {start[1]} with {len(start[2])} texts as in line "
-                f"{start[0]}, got {family} with {len(texts)}"
+                f"{path}:{line}: expected {start.family} with {len(start.texts)} texts as in line "
+                f"{start.line}, got {family} with {len(texts)}"
             )
-        if (part is None) != (start[4] is None):
+        if (part is None) != (start.part is None):
             raise ValueError(f"{path}:{line}: expected a split on every line or on none")
-        if answer != before or part != first[4]:
+        if answer != before or part != first.part:
             raise ValueError(
                 f"{path}:{line}: expected the label and split of the same texts in line "
-                f"{first[0]}, {(first[3], first[4])}, got {(label, part)}: remove one of them"
+                f"{first.line}, {(first.label, first.part)}, got {(label, part)}: remove one of "
+                "them"
             )
     return [record for record, _ in kept.values()]
 
 
 def _parts(
-    path: Path, records: Sequence[tuple], validation: float, test: float, seed: int
+    path: Path, records: Sequence[_Record], validation: float, test: float, seed: int
 ) -> dict[int, str]:
     """{line: part}: as the file says, or by the order of hashes."""
-    if records[0][4] is not None:
-        return {record[0]: record[4] for record in records}
-    groups = {}
+    if given := {record.line: record.part for record in records if record.part is not None}:
+        return given
+    groups: dict[bytes, list[int]] = {}
     for line, family, texts, _, _ in records:
         group = "\n".join(sorted(texts)) if family == "similarity" else texts[0]
         groups.setdefault(hashlib.sha256(f"{seed}\n{group}".encode()).digest(), []).append(line)
-    order, parts = [lines for _, lines in sorted(groups.items())], {}
+    order = [lines for _, lines in sorted(groups.items())]
+    parts: dict[int, str] = {}
     for part, share in (("test", test), ("validation", validation), ("train", 1.0)):
         taken = 0
         while order and taken < share * len(records):

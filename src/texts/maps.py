@@ -75,7 +75,7 @@ class RandomMaps(Words):
             if weights is not None:
                 raise ValueError("expected weights only with maps that they weigh, got no maps")
             return
-        self._check_maps()
+        self._check_maps(maps)
         weights = torch.ones(len(maps)) if weights is None else torch.as_tensor(weights)
         if weights.shape != (len(maps),) or not (weights > 0).all():
             raise ValueError(
@@ -157,8 +157,10 @@ class RandomMaps(Words):
             outputs: (B, n) or (B, n - 1); numbers from 0 to Y - 1. The last of n is not looked at.
         """
         outputs = functional.pad(outputs, (0, inputs.shape[1] - outputs.shape[1]))
-        believed = self._pooled if self.maps is not None else self._fresh
-        by_map = believed(inputs, outputs)  # (B, n, Y): what the text's map makes of the input
+        if self.maps is None:  # by_map: what the text's map makes of the input, (B, n, Y)
+            by_map = self._fresh(inputs, outputs)
+        else:
+            by_map = self._pooled(self.maps, inputs, outputs)
         uniform = by_map.sum(-1, keepdim=True) * self.noise / len(self.outputs)
         return ((1 - self.noise) * by_map + uniform).log()
 
@@ -200,8 +202,8 @@ class RandomMaps(Words):
         """log p(output | map), by whether the map agrees with it; with noise=0 some are -inf."""
         return ((1 - self.noise) * agrees + self.noise / len(self.outputs)).log()
 
-    def _pooled(self, inputs: Tensor, outputs: Tensor) -> Tensor:
-        answers = self.maps[:, inputs].permute(1, 2, 0)  # (B, n, M)
+    def _pooled(self, maps: Tensor, inputs: Tensor, outputs: Tensor) -> Tensor:
+        answers = maps[:, inputs].permute(1, 2, 0)  # (B, n, M)
         seen = self._likelihood((answers == outputs[..., None]).double())
         before = functional.pad(seen[:, :-1], (0, 0, 1, 0)).cumsum(1)  # of the earlier pairs
         posterior = _normalised(before + self.weights.log())  # (B, n, M)
@@ -225,18 +227,18 @@ class RandomMaps(Words):
         if not 0 <= self.noise < 1:
             raise ValueError(f"expected noise from 0 to below 1, got {self.noise}")
 
-    def _check_maps(self) -> None:
+    def _check_maps(self, maps: Tensor) -> None:
         n_inputs, n_outputs = len(self.inputs), len(self.outputs)
-        shape = tuple(self.maps.shape)
+        shape = tuple(maps.shape)
         if len(shape) != 2 or shape[0] < 1 or shape[1] != n_inputs:
             raise ValueError(
                 f"expected maps of shape (M, X) = (1 or more, {n_inputs}), a row for each map and "
                 f"a column for each input, got {shape}"
             )
-        if not 0 <= int(self.maps.min()) <= int(self.maps.max()) < n_outputs:
+        if not 0 <= int(maps.min()) <= int(maps.max()) < n_outputs:
             raise ValueError(
                 f"expected maps to numbers of outputs, from 0 to {n_outputs - 1}, got "
-                f"{int(self.maps.min())} to {int(self.maps.max())}"
+                f"{int(maps.min())} to {int(maps.max())}"
             )
 
 

@@ -173,6 +173,7 @@ class MarkovSource(Words):
     @property
     def _start(self) -> int:
         """The number of the context that is nothing but end tokens."""
+        assert self.end is not None  # who asks has looked
         digits = [self._ids[self.end]] * self.order
         return sum(digit * len(self.vocabulary) ** i for i, digit in enumerate(digits))
 

@@ -16,7 +16,8 @@ Chapter: `gpt/microworld`.
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -24,7 +25,7 @@ from torch import Tensor
 
 from ..tools.checks import check_batch
 from . import programs
-from .microworld_tables import Tables
+from .microworld_tables import Settings, Tables
 from .microworld_words import (
     ACTS,
     ADVERBS,
@@ -53,7 +54,7 @@ class Floor(NamedTuple):
 
 
 @dataclass(frozen=True)
-class MicroWorld:
+class MicroWorld(Settings):
     """A language of some 220 words, of which every probability is known.
 
     The four shares are weights of the kinds of document; those of kinds that are not wanted are 0.
@@ -75,28 +76,21 @@ class MicroWorld:
         ValueError: a size is out of range, or a share is no share.
     """
 
-    people: int = 8
-    places: int = 8
-    objects: int = 12
-    countries: int = 24
-    adjectives: int = 12
-    cast: int = 3
-    things: int = 2
-    stories: float = 0.35
-    reviews: float = 0.4
-    facts: float = 0.15
-    translations: float = 0.1
-    demonstrations: float = 0.4
-    claims: float = 0.1
-    polarity_noise: float = 0.04
-    stop: float = 0.12
-    zipf: float = 1.0
-    longest: int = 64
-
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         self._check()
-        tables = Tables(self)
-        words = (
+        _ = self._tables  # now: weights that are none are refused at once
+
+    @cached_property
+    def _tables(self) -> Tables:
+        return Tables(self)
+
+    # -- text and ids
+
+    @cached_property
+    def vocabulary(self) -> tuple[str, ...]:
+        """The words, (V,); a token's id is its place, and 0 is the end token."""
+        tables = self._tables
+        return (
             *(END, *FUNCTION_WORDS, *tables.people, *tables.places, *tables.objects, *KINDS),
             *(*ASPECTS, *(aspect for aspects in ASPECTS.values() for aspect in aspects)),
             *(*ADVERBS, *PRAISE[: self.adjectives], *BLAME[: self.adjectives], *ATTRIBUTES),
@@ -104,17 +98,10 @@ class MicroWorld:
             *(value for values in VALUES.values() for value in values),
             *(*ACTS, *(ZORB[word] for word in (*tables.people, *tables.objects, *ACTS))),
         )
-        object.__setattr__(self, "_tables", tables)
-        object.__setattr__(self, "_vocabulary", words)
-        object.__setattr__(self, "_ids", {word: i for i, word in enumerate(words)})
-        object.__setattr__(self, "_head", self._inside(())[0])  # how documents begin
 
-    # -- text and ids
-
-    @property
-    def vocabulary(self) -> tuple[str, ...]:
-        """The words, (V,); a token's id is its place, and 0 is the end token."""
-        return self._vocabulary
+    @cached_property
+    def _ids(self) -> dict[str, int]:
+        return {word: i for i, word in enumerate(self.vocabulary)}
 
     def encode(self, text: Tensor | str | Sequence[str]) -> Tensor:
         """The ids, (T,), of a text: a list of words, or a string with spaces between them.
@@ -128,7 +115,7 @@ class MicroWorld:
         """The words of some token ids, with spaces between them."""
         return " ".join(self._words(ids))
 
-    def only(self, kind: str, **changes) -> "MicroWorld":
+    def only(self, kind: str, **changes: Any) -> "MicroWorld":
         """This world, changed, with documents of one kind: "stories", "reviews", "facts", …"""
         shares = dict.fromkeys(("stories", "reviews", "facts", "translations"), 0.0) | {kind: 1.0}
         return replace(self, **shares | changes)
@@ -275,11 +262,11 @@ class MicroWorld:
 
     # -- the program: what a document is
 
-    def program(self, g) -> None:
+    def program(self, g: programs.Handler) -> None:
         """One document, every choice of it made by the handler `g`."""
         getattr(self, f"_{g.hide(self._tables.kinds)}")(g)
 
-    def _story(self, g) -> None:
+    def _story(self, g: programs.Handler) -> None:
         """ann has the apple . … then ann gave the apple to bob . … where is the apple ? hall ."""
         tables, scene = self._tables, _Scene(self._tables.places)
         for _ in range(self.things):
@@ -311,7 +298,7 @@ class MicroWorld:
             g.say("has", "the")
             g.say("?", scene.held.get(g.one_of(scene.things), "nobody"), ".", END)
 
-    def _event(self, g, scene: "_Scene") -> None:
+    def _event(self, g: programs.Handler, scene: "_Scene") -> None:
         """then bob went to the hall ."""
         who = g.one_of(scene.cast)
         here, held, near = scene.where[who], scene.held, scene.near(who)
@@ -352,18 +339,18 @@ class MicroWorld:
             g.one_of(sorted({self._tables.kind_of[o] for o in mine}))
         g.say(".")
 
-    def _recap(self, g, scene: "_Scene") -> None:
+    def _recap(self, g: programs.Handler, scene: "_Scene") -> None:
         """the apple is in the hall ."""
         what = g.one_of(scene.things)
         g.say("is")
-        holder, place = scene.held.get(what), scene.place_of(what)
-        ways = [way for way, told in (("with", holder), ("in", place)) if told]
-        if g.one_of(ways) == "with":
-            g.say(holder, ".")
-        else:
-            g.say("the", place, ".")
+        ways: dict[str, tuple[str, ...]] = {}
+        if holder := scene.held.get(what):
+            ways["with"] = (holder,)
+        if place := scene.place_of(what):
+            ways["in"] = ("the", place)
+        g.say(*ways[g.one_of(tuple(ways))], ".")
 
-    def _claim(self, g, scene: "_Scene") -> None:
+    def _claim(self, g: programs.Handler, scene: "_Scene") -> None:
         """they say bob is in the hall : true ."""
         g.say("say")
         who = g.one_of(scene.cast)
@@ -377,7 +364,7 @@ class MicroWorld:
             verdict = str(scene.held.get(g.one_of(scene.things)) == who).lower()
         g.say(":", verdict, ".")
 
-    def _review(self, g) -> None:
+    def _review(self, g: programs.Handler) -> None:
         """this film was great . the plot was very fine . … is this praise ? yes ."""
         tables = self._tables
         mood = g.hide(tables.moods)
@@ -407,7 +394,7 @@ class MicroWorld:
         if word == "is":
             g.say("this", "praise", "?", "yes" if mood == "praise" else "no", ".", END)
 
-    def _facts(self, g) -> None:
+    def _facts(self, g: programs.Handler) -> None:
         """the capital of arvia is adra . … what is the dish of belor ? curry ."""
         tables = self._tables
         word = g.pick(tables.fact_first)
@@ -430,7 +417,7 @@ class MicroWorld:
             country = g.pick(tables.asked[attribute])
             g.say("?", tables.value[country, attribute], ".", END)
 
-    def _translation(self, g) -> None:
+    def _translation(self, g: programs.Handler) -> None:
         """zorb : anu appa vizo . say ann sees the apple in zorb : anu appa vizo ."""
         tables = self._tables
         word = g.pick(tables.line_first)
@@ -458,7 +445,7 @@ class MicroWorld:
         if items and isinstance(items[0], int):
             if not 0 <= min(items) <= max(items) < size:
                 raise ValueError(f"expected ids from 0 to {size - 1}, got {list(items[:10])} …")
-            return tuple(map(self._vocabulary.__getitem__, items))
+            return tuple(map(self.vocabulary.__getitem__, items))
         if not self._ids.keys() >= set(items):
             unknown = sorted(set(items) - self._ids.keys())
             raise ValueError(f"expected words of the micro-world, got {unknown}")
@@ -474,9 +461,14 @@ class MicroWorld:
             result[at : at + inside] = self._inside(words[:inside])[1:]
             at += inside
             if inside < len(words):
-                result[at] = self._head
+                result[at] = self._first
                 at += 1
         return result
+
+    @cached_property
+    def _first(self) -> np.ndarray:
+        """What a document can begin with, (V,)."""
+        return self._inside(())[0]
 
     def _inside(self, words: tuple[str, ...]) -> np.ndarray:
         """What can follow each beginning of one document, the empty one first, (T + 1, V)."""
@@ -530,9 +522,13 @@ class _Scene:
 
     def __init__(self, places: Sequence[str]):
         self.places = places
-        self.cast, self.things, self.where, self.held, self.lies = [], (), {}, {}, {}
+        self.cast: list[str] = []
+        self.things: tuple[str, ...] = ()
+        self.where: dict[str, str] = {}
+        self.held: dict[str, str] = {}
+        self.lies: dict[str, str] = {}
 
-    def enters(self, g, people: Sequence[str]) -> str:
+    def enters(self, g: programs.Handler, people: Sequence[str]) -> str:
         """Somebody new, in a place untold."""
         who = g.one_of([person for person in people if person not in self.cast])
         self.cast.append(who)

@@ -5,8 +5,8 @@ not change from document to document. Chapter: `gpt/microworld`.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from itertools import product
-from typing import Any
 
 from .microworld_words import (
     ACTS,
@@ -28,10 +28,33 @@ from .microworld_words import (
 from .programs import Choice, uniform
 
 
+@dataclass(frozen=True)
+class Settings:
+    """The numbers that make a world; `MicroWorld` says what each is."""
+
+    people: int = 8
+    places: int = 8
+    objects: int = 12
+    countries: int = 24
+    adjectives: int = 12
+    cast: int = 3
+    things: int = 2
+    stories: float = 0.35
+    reviews: float = 0.4
+    facts: float = 0.15
+    translations: float = 0.1
+    demonstrations: float = 0.4
+    claims: float = 0.1
+    polarity_noise: float = 0.04
+    stop: float = 0.12
+    zipf: float = 1.0
+    longest: int = 64
+
+
 class Tables:
     """The choices of one world that do not change from document to document."""
 
-    def __init__(self, world: Any):
+    def __init__(self, world: Settings):
         self.people, self.places = PEOPLE[: world.people], PLACES[: world.places]
         self.objects, self.countries = OBJECTS[: world.objects], COUNTRIES[: world.countries]
         self.kinds = Choice(
@@ -47,7 +70,7 @@ class Tables:
         self._know(world)
         self._translate(world)
 
-    def _tell(self, world: Any) -> None:
+    def _tell(self, world: Settings) -> None:
         ends = {END: 1 - world.demonstrations} | dict.fromkeys(
             ("where", "who"), world.demonstrations / 2
         )
@@ -65,13 +88,14 @@ class Tables:
         self.anywhere = uniform(self.places)
         self.kind_of = {what: KINDS[i % len(KINDS)] for i, what in enumerate(self.objects)}
 
-    def _judge(self, world: Any) -> None:
+    def _judge(self, world: Settings) -> None:
         ends = {END: 1 - world.demonstrations, "is": world.demonstrations}
         goes_on = dict.fromkeys(("the", "i", "it"), (1 - world.stop) / 3)
         self.review, self.review_close = _going_on(goes_on, ends, world.stop)
         self.review_ends = frozenset(ends)
         self.moods, self.topics = uniform(("praise", "blame")), tuple(ASPECTS)
-        self.adjectives, self.degrees = {}, {}
+        self.adjectives: dict[str, Choice[str]] = {}
+        self.degrees: dict[str, Choice[str]] = {}
         praise, blame = PRAISE[: world.adjectives], BLAME[: world.adjectives]
         for mood, fitting, other in (("praise", praise, blame), ("blame", blame, praise)):
             weights = dict.fromkeys(fitting, 1 - world.polarity_noise)
@@ -80,13 +104,15 @@ class Tables:
             self.adjectives[mood] = Choice(weights)
             self.degrees[mood] = Choice(weights | dict.fromkeys(ADVERBS, total / 5))
 
-    def _know(self, world: Any) -> None:
+    def _know(self, world: Settings) -> None:
         goes_on = dict.fromkeys(("the", "in"), (1 - world.stop) / 2)
         ends = {END: 1 - world.demonstrations, "what": world.demonstrations}
         self.fact, self.fact_close = _going_on(goes_on, ends, world.stop)
         self.fact_first = uniform(("the", "in"))
         ranks = {country: (i + 1) ** -world.zipf for i, country in enumerate(self.countries)}
-        self.country, self.value, self.asked = Choice(ranks), {}, {}
+        self.country = Choice(ranks)
+        self.value: dict[tuple[str, str], str] = {}
+        self.asked: dict[str, Choice[str]] = {}
         for j, attribute in enumerate(ATTRIBUTES):
             values = VALUES.get(attribute, CAPITALS)
             for i, country in enumerate(self.countries):
@@ -98,7 +124,7 @@ class Tables:
                 self.asked[attribute] = Choice(asked)
         self.askable = tuple(self.asked)
 
-    def _translate(self, world: Any) -> None:
+    def _translate(self, world: Settings) -> None:
         lines = {"say": world.demonstrations, "zorb": 1 - world.demonstrations}
         goes_on = {word: (1 - world.stop) * share for word, share in lines.items()}
         self.line, self.line_close = _going_on(goes_on, {END: 1.0}, world.stop)
@@ -124,7 +150,9 @@ def unpaired(act: int, thing: int) -> bool:
     return (act + thing) % 4 == 3
 
 
-def _going_on(goes_on: Mapping, ends: Mapping, stop: float) -> tuple[Choice, Choice]:
+def _going_on(
+    goes_on: Mapping[str, float], ends: Mapping[str, float], stop: float
+) -> tuple[Choice[str], Choice[str]]:
     """What follows a sentence: another one or a close; and the same without room for another."""
     closes = {word: stop * share for word, share in ends.items()}
     return Choice({**goes_on, **closes}), Choice(ends)

@@ -23,18 +23,18 @@ choices); van de Meent et al. 2018 (handlers). Derived in the chapter `gpt/micro
 
 import math
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import torch
 
-Program = Callable[[object], None]
+_Option = TypeVar("_Option")
 Beginnings = dict[tuple[str, ...], float]
 
 # ---- choices -----------------------------------------------------------------------------------
 
 
-class Choice:
+class Choice(Generic[_Option]):
     """Options with their probabilities, in proportion to weights; what has weight 0 is left out.
 
     >>> Choice({"tea": 3, "coffee": 1, "ink": 0}).probs
@@ -46,7 +46,7 @@ class Choice:
         ValueError: a weight is negative or NaN, or no weight is positive.
     """
 
-    def __init__(self, weights: Mapping[object, float]):
+    def __init__(self, weights: Mapping[_Option, float]):
         total = sum(weights.values())
         if not (total > 0 and all(weight >= 0 for weight in weights.values())):
             raise ValueError(f"expected weights of at least 0, one of them above, got {weights}")
@@ -57,7 +57,7 @@ class Choice:
         self.cumulative[-1] = 1.0  # a draw lies below it, whatever the rounding
 
 
-def uniform(options: Iterable[object]) -> Choice:
+def uniform(options: Iterable[_Option]) -> Choice[_Option]:
     """All options equally likely."""
     return Choice(dict.fromkeys(options, 1.0))
 
@@ -79,6 +79,19 @@ class Derivation(NamedTuple):
 # ---- handlers ----------------------------------------------------------------------------------
 
 
+class Handler(Protocol):
+    """To whom a program leaves its choices, as the module's first lines say."""
+
+    def say(self, *words: str) -> None: ...
+    def one_of(self, options: Sequence[str]) -> str: ...
+    def pick(self, choice: Choice[str]) -> str: ...
+    def hide(self, choice: Choice[_Option]) -> _Option: ...
+    def length(self) -> int: ...
+
+
+Program = Callable[[Handler], None]
+
+
 class _MismatchError(Exception):
     """The text goes on as this derivation cannot."""
 
@@ -91,7 +104,9 @@ class _Sampler:
     """Draws a document and adds up the log-probability of what it draws."""
 
     def __init__(self, draw: Callable[[], float]):
-        self.draw, self.words, self.hidden, self.log_prob = draw, [], [], 0.0
+        self.draw, self.log_prob = draw, 0.0
+        self.words: list[str] = []
+        self.hidden: list[object] = []
 
     def length(self) -> int:
         return len(self.words)
@@ -106,24 +121,27 @@ class _Sampler:
         self.log_prob -= math.log(n)
         return word
 
-    def pick(self, choice: Choice) -> str:
+    def pick(self, choice: Choice[str]) -> str:
         word = choice.options[bisect_right(choice.cumulative, self.draw())]
         self.words.append(word)
         self.log_prob += choice.log_probs[word]
         return word
 
-    def hide(self, choice: Choice) -> object:
+    def hide(self, choice: Choice[_Option]) -> _Option:
         option = choice.options[bisect_right(choice.cumulative, self.draw())]
         self.hidden.append(option)
         self.log_prob += choice.log_probs[option]
         return option
 
 
-class _Follower:
+class _Follower(Handler):
     """Takes its hidden choices from a path, and the first option where the path ends."""
 
     def __init__(self, path: tuple[int, ...]):
-        self.path, self.taken, self.sizes, self.hidden, self.log_prob = path, [], [], [], 0.0
+        self.path, self.log_prob = path, 0.0
+        self.taken: list[int] = []
+        self.sizes: list[int] = []
+        self.hidden: list[object] = []
 
     def _next(self, size: int) -> int:
         k = len(self.taken)
@@ -131,7 +149,7 @@ class _Follower:
         self.sizes.append(size)
         return self.taken[-1]
 
-    def hide(self, choice: Choice) -> object:
+    def hide(self, choice: Choice[_Option]) -> _Option:
         option = choice.options[self._next(len(choice.options))]
         self.hidden.append(option)
         self.log_prob += choice.log_probs[option]
@@ -166,12 +184,12 @@ class _Reader(_Follower):
         self.log_prob -= math.log(len(options))
         return word
 
-    def pick(self, choice: Choice) -> str:
+    def pick(self, choice: Choice[str]) -> str:
         word = self._read(choice.log_probs)
         self.log_prob += choice.log_probs[word]
         return word
 
-    def _read(self, options) -> str:
+    def _read(self, options: Collection[str]) -> str:
         if self.at == len(self.words):
             raise _UnfinishedError
         word = self.words[self.at]
@@ -191,7 +209,8 @@ class _Watcher(_Reader):
 
     def __init__(self, words: tuple[str, ...], path: tuple[int, ...]):
         super().__init__(words, path)
-        self.rows, self.before = [], []
+        self.rows: list[tuple[Sequence[str], Sequence[float]]] = []
+        self.before: list[float] = []
 
     def say(self, *words: str) -> None:
         for word in words:
@@ -202,11 +221,11 @@ class _Watcher(_Reader):
         self._note(options, (1 / len(options),) * len(options))
         return super().one_of(options)
 
-    def pick(self, choice: Choice) -> str:
+    def pick(self, choice: Choice[str]) -> str:
         self._note(choice.options, choice.probs)
         return super().pick(choice)
 
-    def _note(self, words, probs) -> None:
+    def _note(self, words: Sequence[str], probs: Sequence[float]) -> None:
         self.rows.append((words, probs))
         self.before.append(self.log_prob)
 
@@ -216,7 +235,8 @@ class _Enumerator(_Follower):
 
     def __init__(self, most: int, path: tuple[int, ...]):
         super().__init__(path)
-        self.most, self.words = most, []
+        self.most = most
+        self.words: list[str] = []
 
     def length(self) -> int:
         return len(self.words)
@@ -233,7 +253,7 @@ class _Enumerator(_Follower):
         self.log_prob -= math.log(len(options))
         return word
 
-    def pick(self, choice: Choice) -> str:
+    def pick(self, choice: Choice[str]) -> str:
         self._room()
         word = choice.options[self._next(len(choice.options))]
         self.words.append(word)
@@ -245,9 +265,14 @@ class _Enumerator(_Follower):
             raise _UnfinishedError
 
 
-def _runs(program: Program, make: Callable[[tuple[int, ...]], _Follower]) -> Iterator:
+_Run = TypeVar("_Run", bound=_Follower)
+
+
+def _runs(
+    program: Program, make: Callable[[tuple[int, ...]], _Run]
+) -> Iterator[tuple[_Run, type[Exception] | None]]:
     """(handler, how its run ended) for each path of choices; None: the document was finished."""
-    agenda = [()]
+    agenda: list[tuple[int, ...]] = [()]
     while agenda:
         g = make(agenda.pop())
         try:
@@ -323,7 +348,8 @@ def next_words(program: Program, words: tuple[str, ...]) -> list[dict[str, float
             continue
         largest = max((g.before[t] for g in there), default=0.0)
         weights = [math.exp(g.before[t] - largest) for g in there]  # p(k, x_<t), up to a factor
-        total, mixed = sum(weights), {}
+        total = sum(weights)
+        mixed: dict[str, float] = {}
         for g, weight in zip(there, weights, strict=True):
             for word, prob in zip(*g.rows[t], strict=True):
                 mixed[word] = mixed.get(word, 0.0) + weight / total * prob
@@ -338,7 +364,8 @@ def enumerate_texts(program: Program, most: int) -> tuple[Beginnings, Beginnings
     sum to one only if nothing was lost. The work grows exponentially: take a small language and 12
     words or so.
     """
-    texts, cut = {}, {}
+    texts: Beginnings = {}
+    cut: Beginnings = {}
     for g, outcome in _runs(program, lambda path: _Enumerator(most, path)):
         where, words = cut if outcome is _UnfinishedError else texts, tuple(g.words)
         where[words] = where.get(words, 0.0) + math.exp(g.log_prob)

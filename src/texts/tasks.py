@@ -16,11 +16,12 @@ import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import repeat
+from typing import TypeVar
 
 import torch
 
 from ..tools.runtime import rng_of
-from .labelled import ORDINALS, PARTS, Example, Task, identity_of
+from .labelled import ORDINALS, Example, Task, identity_of
 from .microworld import MicroWorld
 from .microworld_words import (
     ACTS,
@@ -34,6 +35,7 @@ from .microworld_words import (
     VALUES,
     ZORB,
 )
+from .programs import Derivation
 
 # ---- classification ------------------------------------------------------------------------------
 
@@ -48,11 +50,11 @@ def sentiment(
     """
     world, rng = _reviews(world), rng_of(generator)
 
-    def draw(document, _):
+    def draw(document: Derivation, _: int) -> Example:
         text = _first_sentences(document.words, rng.randint(1, 3))
         return Example((text,), _MOODS.index(document.hidden[1]))
 
-    def best(example):
+    def best(example: Example) -> float:
         praise = _praise(world, example.texts[0])
         return max(praise, 1 - praise)
 
@@ -71,12 +73,12 @@ def acceptability(
     has none, so the ceiling is 1.
     """
     world, rng = replace(world, longest=min(world.longest, 59)), rng_of(generator)
-    pools = {}  # kind: its words, as often as they are spoken of
+    pools: dict[int | None, list[str]] = {}  # kind: its words, as often as they are spoken of
     for each in world.sample(300, generator=generator):
         for word in each.words:
             pools.setdefault(_KIND_OF.get(word), []).append(word)
 
-    def changed(words, swap):
+    def changed(words: Sequence[str], swap: bool) -> list[str]:
         result = list(words)
         if swap:
             i, j = rng.sample(range(len(words)), 2)
@@ -86,7 +88,7 @@ def acceptability(
             result[i] = rng.choice(pools[_KIND_OF[words[i]]])
         return result
 
-    def draw(document, label):
+    def draw(document: Derivation, label: int) -> Example | None:
         words, swap = document.words[:-1], rng.random() < 0.5
         for _ in range(20):
             other = changed(words, swap)
@@ -128,15 +130,16 @@ def entailment(
     stories, judge = _stories(world)
     rng, labels = rng_of(generator), ("false", "true", "unclear")
 
-    def follows(words, claim, verdict):
+    def follows(words: Sequence[str], claim: str, verdict: str) -> bool:
         said = (*words, "they", "say", *claim.split(), ":", verdict)
         return judge.log_prob(said) > -math.inf
 
-    def draw(document, label):
+    def draw(document: Derivation, label: int) -> Example | None:
         words = document.words[:-1]
         cast, places, things = (_named(words, kind) for kind in (PEOPLE, PLACES, OBJECTS))
         if not places:
             return None
+        claims: dict[tuple[str, str], list[str]]
         claims = {(verb, name): [] for verb in ("is", "has") for name in labels}
         unsure = [who for who in cast if follows(words, f"{who} is in the {places[0]}", labels[2])]
         for who in cast if unsure else ():  # most stories leave nobody's place open
@@ -180,7 +183,7 @@ def paraphrases(
             f"{len(people)} and {len(objects)}"
         )
 
-    def draw(_, label):
+    def draw(_: None, label: int) -> Example:
         giver, receiver = rng.sample(people, 2)
         verbs, (what, thing) = rng.sample(_TRANSFERS, 2), rng.sample(objects, 2)
         roles = ((giver, receiver), (giver, receiver) if label else (receiver, giver))
@@ -211,11 +214,11 @@ def same_polarity(
     """
     world, rng = _reviews(world), rng_of(generator)
 
-    def draw(pair, _):
+    def draw(pair: tuple[Derivation, Derivation], _: int) -> Example:
         texts = (_first_sentences(each.words, rng.randint(1, 2)) for each in pair)
         return Example(tuple(texts), int(pair[0].hidden == pair[1].hidden))
 
-    def best(example):
+    def best(example: Example) -> float:
         p, q = (_praise(world, text) for text in example.texts)
         same = p * q + (1 - p) * (1 - q)
         return max(same, 1 - same)
@@ -239,7 +242,7 @@ def endings(
     stories, judge = _stories(world)
     rng = rng_of(generator)
 
-    def draw(document, label):
+    def draw(document: Derivation, label: int) -> Example | None:
         words = document.words[:-1]
         what = rng.choice(_named(words, OBJECTS))
         start, names = rng.choice((("with", PEOPLE), ("in the", PLACES)))
@@ -265,9 +268,10 @@ def answers(
     no choice is likelier than another to whoever sees the choices alone. The ceiling is 1.
     """
     facts = world.only("facts", claims=0.0, demonstrations=1.0, longest=min(world.longest, 48))
-    rng, waiting = rng_of(generator), {}
+    rng = rng_of(generator)
+    waiting: dict[int, dict[str, str]] = {}  # kind of answer: {answer: context}
 
-    def draw(document, label):
+    def draw(document: Derivation, label: int) -> Example | None:
         *context, right, _, _ = document.words
         alike = waiting.setdefault(_KIND_OF[right], {})
         alike[right] = " ".join(context)
@@ -339,10 +343,13 @@ def _transfer(verb: str, giver: str, receiver: str, what: str) -> str:
     return f"then {receiver} {verb} the {what} from {giver} ."
 
 
+_Material = TypeVar("_Material")
+
+
 def _build(
     task: tuple[str, str, tuple[str, ...]],
-    draw: Callable[[object, int], Example | None],
-    material: Iterable,
+    draw: Callable[[_Material, int], Example | None],
+    material: Iterable[_Material],
     sizes: tuple[int, int, int],
     rng: random.Random,
     best: Callable[[Example], float] = lambda example: 1.0,
@@ -365,9 +372,10 @@ def _build(
     k = len(labels)
     quotas = [[size // k + (label < size % k) for label in range(k)] for size in sizes]
     wanted = [sum(of_label) for of_label in zip(*quotas, strict=True)]
-    found, seen, idle, material = [[] for _ in labels], set(), 0, iter(material)
+    found: list[list[Example]] = [[] for _ in labels]
+    seen, idle, supply = set(), 0, iter(material)
     while lacking := [label for label in range(k) if len(found[label]) < wanted[label]]:
-        example = draw(next(material), rng.choice(lacking))
+        example = draw(next(supply), rng.choice(lacking))
         identity = example and identity_of(family, example.texts)
         idle += 1
         if example and example.label in lacking and identity not in seen:
@@ -381,12 +389,13 @@ def _build(
             )
     for examples in found:
         rng.shuffle(examples)
-    parts = {}
-    for part, quota in zip(PARTS, quotas, strict=True):
+    parts = []
+    for quota in quotas:
         taken = [found[label].pop() for label in range(k) for _ in range(quota[label])]
         rng.shuffle(taken)
-        parts[part] = tuple(taken)
-    sure = [*map(best, parts["test"])]
+        parts.append(tuple(taken))
+    training, validation, test = parts
+    sure = [*map(best, test)]
     ceiling = statistics.fmean(sure) if sure else None
     error = statistics.stdev(sure) / math.sqrt(len(sure)) if len(sure) > 1 else None
-    return Task(*task, **parts, ceiling=ceiling, ceiling_error=error)
+    return Task(*task, training, validation, test, ceiling, error)

@@ -15,7 +15,7 @@ import os
 import re
 import warnings
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import accumulate, chain
 
@@ -113,7 +113,7 @@ def count_words(texts: str | Iterable[str], pattern: str | None = GPT2_PATTERN) 
         texts: one text, or an iterable of texts.
         pattern: as for `split_words`.
     """
-    counts = Counter()
+    counts: Counter[str] = Counter()
     for text in as_texts(texts):
         check_text(text)
         for words in _words_by_block(text, pattern):
@@ -124,10 +124,10 @@ def count_words(texts: str | Iterable[str], pattern: str | None = GPT2_PATTERN) 
 # ---- the tokenizer -------------------------------------------------------------------------------
 
 
-class _Cache(dict):
+class _Cache(dict[str, tuple[int, ...]]):
     """word -> its ids, worked out when first asked for; starts afresh when it is full."""
 
-    def __init__(self, ids_of_word, size: int):
+    def __init__(self, ids_of_word: Callable[[str], tuple[int, ...]], size: int):
         self.ids_of_word, self.size = ids_of_word, size
 
     def __missing__(self, word: str) -> tuple[int, ...]:
@@ -185,8 +185,10 @@ class BytePairTokenizer(Tokenizer):
         if pattern is not None:
             _compiled(pattern)
         names = special_names(specials)
-        given = isinstance(specials, Mapping)
-        self.specials = dict(specials) if given else enumerated(names, len(spelled))
+        if isinstance(specials, Mapping):
+            self.specials = dict(specials)
+        else:
+            self.specials = enumerated(names, len(spelled))
         self._ids = list(range(len(spelled)) if ids is None else ids)
         _check_ids(self._ids, self.specials, len(spelled))
         self._bytes = dict(zip(self._ids, spelled, strict=True))
@@ -239,7 +241,7 @@ class BytePairTokenizer(Tokenizer):
     def _encode(self, text: str) -> list[int]:
         if self.add_prefix_space and text and not text.startswith(" "):
             text = " " + text
-        ids = []
+        ids: list[int] = []
         for words in _words_by_block(text, self.pattern):
             ids += chain.from_iterable(map(self._cache.__getitem__, words))
         return ids
@@ -312,7 +314,10 @@ class BytePairTokenizer(Tokenizer):
         if token_id in self.specials.values():
             return None
         number = self._ids.index(token_id)
-        return tuple(self._ids[n] for n in self.merges[number - 256]) if number >= 256 else None
+        if number < 256:
+            return None
+        left, right = self.merges[number - 256]
+        return self._ids[left], self._ids[right]
 
     # -- files: each is replaced whole or not at all; none is trusted --
 
@@ -415,7 +420,7 @@ def load(path: str | os.PathLike[str]) -> BytePairTokenizer | WordTokenizer | Ch
         kinds = {each.kind: each for each in (WordTokenizer, CharacterTokenizer)}
         if kind is not None and kind not in kinds:
             raise ValueError(f"expected pieces of a kind among {sorted(kinds)}, got {kind!r}")
-    return kinds.get(kind, BytePairTokenizer).load(path)
+    return BytePairTokenizer.load(path) if kind is None else kinds[kind].load(path)
 
 
 _MOST_SYMBOLS = 0x110000  # as many characters as there are

@@ -107,6 +107,16 @@ class Tokenizer(ABC):
         _check_errors(errors)
         return b"".join(self._spelled(ids)).decode("utf-8", errors)
 
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write what makes this tokenizer to a file, if there is anything to keep.
+
+        Raises:
+            TypeError: tokenizers of this class are all alike: make a new one.
+        """
+        raise TypeError(
+            f"expected a tokenizer with something to keep, got {self!r}: make a new one"
+        )
+
     def _spelled(self, ids: Iterable[int]) -> list[bytes]:
         """The bytes of each token."""
         ids = list(ids)
@@ -232,7 +242,7 @@ class _ListTokenizer(Tokenizer):
                 f"vocabulary_size must be at least {len(FOUR_SPECIALS)}, one id for each of "
                 f"{FOUR_SPECIALS}, got {vocabulary_size}"
             )
-        counts = Counter()
+        counts: Counter[str] = Counter()
         for one in as_texts(text):
             check_text(one)
             counts.update(cls.pieces(one))
@@ -320,7 +330,7 @@ class ByteTokenizer(Tokenizer):
     [110, 195, 169]
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.specials = {END: 0}
         self._bytes = {number: bytes([number]) for number in range(256)}
 

@@ -62,7 +62,7 @@ class PairIndex:
     def __init__(self, word_counts: Mapping[str, int]):
         self.words = list(map(symbols, word_counts))
         self.counts = list(word_counts.values())
-        self.pair_counts = defaultdict(int)
+        self.pair_counts: defaultdict[str, int] = defaultdict(int)
         self.where = defaultdict(list)  # the numbers of the words that hold, or once held, a pair
         for number, (word, count) in enumerate(zip(self.words, self.counts, strict=True)):
             for pair in pairs_of(word):

@@ -23,11 +23,13 @@ import math
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from ..tools.files import write_text
 
 Merges = Sequence[tuple[int, int]]  # numbers of tokens: the bytes 0 to 255, then one for each merge
 _Path = str | os.PathLike[str]
+_Kind = TypeVar("_Kind")
 
 _FORMAT = "next-token byte-pair encoding 1"
 _LIST_FORMAT = "next-token pieces 1"
@@ -272,11 +274,16 @@ def write_hugging_face(
     level = {"type": "ByteLevel", "add_prefix_space": add_prefix_space, "trim_offsets": False}
     level |= {"use_regex": pattern is not None}
     flags = {**dict.fromkeys(_OTHER_ADDED, False), "normalized": False, "special": True}
-    added = [{"id": number, "content": name, **flags} for name, number in specials.items()]
+    ordered = sorted(specials.items(), key=lambda special: special[1])
+    added = [{"id": number, "content": name, **flags} for name, number in ordered]
     model = {"type": "BPE", "unk_token": None, "fuse_unk": False, **_OTHER_BPE}
-    content = {"version": "1.0", "truncation": None, "padding": None}
-    content["added_tokens"] = sorted(added, key=lambda token: token["id"])
-    content |= {"normalizer": None, "pre_tokenizer": level, "post_processor": None}
+    content: dict[str, object] = {"version": "1.0", "truncation": None, "padding": None}
+    content |= {
+        "added_tokens": added,
+        "normalizer": None,
+        "pre_tokenizer": level,
+        "post_processor": None,
+    }
     content |= {"decoder": level, "model": {**model, "vocab": vocab, "merges": pairs}}
     _write_json(path, content)
 
@@ -369,7 +376,7 @@ def _read_json(path: _Path) -> dict:
     return content
 
 
-def _field(content: object, name: str, kind: type):
+def _field(content: object, name: str, kind: type[_Kind]) -> _Kind:
     """One entry, which must be there and be of this kind."""
     value = content.get(name) if isinstance(content, dict) else None
     if type(value) is not kind:

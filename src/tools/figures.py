@@ -10,6 +10,7 @@ is an unchanged file. The plots here are those that several chapters share; they
 import json
 import re
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import matplotlib as mpl
 import numpy as np
@@ -18,6 +19,9 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.image import AxesImage
 from matplotlib.lines import Line2D
+
+if TYPE_CHECKING:
+    from IPython.display import HTML
 
 INK = "#777777"  # 4.5 : 1 on white, 4 : 1 on the dark theme
 BLUE, ORANGE, GREEN, RED, PURPLE, SKY = (
@@ -66,12 +70,13 @@ SCRIPT})();
 
 def use_style() -> None:
     """Set the book's style for every figure that follows, and SVG as the notebook's format."""
-    ink = dict.fromkeys(
-        ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), INK
-    )
     mpl.rcParams.update(
-        ink
-        | {
+        {
+            "text.color": INK,
+            "axes.edgecolor": INK,
+            "axes.labelcolor": INK,
+            "xtick.color": INK,
+            "ytick.color": INK,
             "figure.figsize": (5.8, 3.5),
             "figure.facecolor": "none",
             "axes.facecolor": "none",
@@ -166,7 +171,7 @@ def attention_map(
     return image
 
 
-def interactive(name: str, body: str, script: str, *, data: object, style: str = ""):
+def interactive(name: str, body: str, script: str, *, data: object, style: str = "") -> "HTML":
     """A figure that answers its reader in the browser, with nothing from the network.
 
     Fields, buttons and sliders get the book's look: ink and ground of the page, light or dark; 44

@@ -14,7 +14,7 @@ from pathlib import Path
 
 
 @contextmanager
-def replacing(path: Path | str, *, partial: Path | str | None = None) -> Iterator[Path]:
+def replacing(path: str | os.PathLike[str], *, partial: Path | str | None = None) -> Iterator[Path]:
     """A new path to write to, which takes the place of `path` when the block ends without an error.
 
     After an error `path` is as it was, and nothing else is left behind. A process that is killed
@@ -42,7 +42,7 @@ def replacing(path: Path | str, *, partial: Path | str | None = None) -> Iterato
             partial.unlink()
 
 
-def write_text(path: Path | str, text: str) -> None:
+def write_text(path: str | os.PathLike[str], text: str) -> None:
     """Write a text as UTF-8, newlines as they are, whole or not at all."""
     with replacing(path) as partial:
         partial.write_text(text, encoding="utf-8", newline="")

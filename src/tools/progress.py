@@ -25,12 +25,12 @@ def progress(
         status: asked, some ten times a second, how it goes: a few words that end the line.
     """
     from rich.console import Console
-    from rich.progress import Progress, ProgressColumn
+    from rich.progress import Progress, ProgressColumn, Task
     from rich.text import Text
 
     class Status(ProgressColumn):
-        def render(self, task) -> Text:
-            return Text(status())
+        def render(self, task: Task) -> Text:
+            return Text(status() if status else "")
 
     ipython = sys.modules.get("IPython")  # only a notebook has loaded it
     notebook = ipython is not None and ipython.get_ipython() is not None
@@ -39,5 +39,5 @@ def progress(
     columns = Progress.get_default_columns() + ((Status(),) if status else ())
     with Progress(*columns, console=console, transient=True) as bar:
         yield from bar.track(items, description=description)
-    if notebook:
+    if ipython is not None and notebook:
         ipython.display.clear_output()
