@@ -2,37 +2,47 @@
 
 Each point is a run of its own, with its own schedule, on the embedded English; the model grows no
 further, only its training. Beside it stand the n-gram models on the same tokens and on bytes, and
-the compressors, which see the training part first. Differences are paired by document.
-
-    python benchmarks/compute.py          half an hour of one core; writes results/compute.json, .md
+the compressors, which see the training part first. Differences are paired by document. Half an
+hour of one core.
 """
 
 import bz2
-import json
 import lzma
+import statistics
 import tempfile
 import time
 import zlib
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from rounds import RESULTS, machine, record
 
 from src.gpt.runs import RunConfig, open_run, scores, stream_of, train_run
 from src.likelihood.evaluation import Score, paired_bootstrap, total
 from src.likelihood.ngrams import NgramModel
 
 MODEL = {"context_length": 128, "layers": 3, "heads": 4, "channels": 128}
-# (steps, dropout, seed); dropout where the text is gone through several times
-RUNS = [
-    *((1_200, 0.0, 0), (2_400, 0.0, 0), (6_000, 0.1, 0), (12_000, 0.1, 0)),
-    *((1_200, 0.0, 1), (1_200, 0.0, 2), (2_400, 0.0, 1)),
-]
 ORDERS = (2, 3, 4, 5)
 
 
-def compressors(train, test):
+@dataclass(frozen=True)
+class Settings:
+    """Each run is (steps, dropout, seed), with dropout where it sees the text several times."""
+
+    runs: tuple = (
+        *((1_200, 0.0, 0), (2_400, 0.0, 0), (6_000, 0.1, 0), (12_000, 0.1, 0)),
+        *((1_200, 0.0, 1), (1_200, 0.0, 2), (2_400, 0.0, 1)),
+    )
+    tested: int | None = None  # documents of the test part; None: all
+
+
+QUICK = Settings(runs=((4, 0.0, 0), (8, 0.1, 0)), tested=4)
+
+
+def compressors(cells):
     """Bits per byte of the test part given the training part, the same bytes for all."""
+    parts = RunConfig().parts()
+    train, test = parts.train, parts.test
     before, both = train.to_bytes(), train.to_bytes() + test.to_bytes()[1:]
     packers = {"zlib": lambda b: zlib.compress(b, 9), "bz2": bz2.compress, "xz": lzma.compress}
     return {
@@ -41,12 +51,12 @@ def compressors(train, test):
     }
 
 
-def ngrams(parts, tokenizer):
+def ngrams(parts, test, tokenizer):
     """{name: score of each test document} of Kneser-Ney models on the GPT's tokens."""
     train = stream_of(parts.train, tokenizer)
     end = tokenizer.specials["<|endoftext|>"]
-    texts = [stream_of([document], tokenizer) for document in parts.test]
-    sizes = [document.n_bytes for document in parts.test]
+    texts = [stream_of([document], tokenizer) for document in test]
+    sizes = [document.n_bytes for document in test]
     found = {}
     for order in ORDERS:
         model = NgramModel.fit(
@@ -60,73 +70,67 @@ def ngrams(parts, tokenizer):
 
 
 def run(steps, dropout, seed, folder):
-    """One trained model: (CPU seconds, validation loss, the run)."""
+    """One trained model: CPU seconds, what happened on the way, the run."""
     config = RunConfig.from_tables(
         {
             "data": {"seed": seed},
             "model": MODEL | {"dropout": dropout},
             "training": {
                 "steps": steps,
-                "warm_up": 100,
+                "warm_up": min(100, steps // 2),
                 "learning_rate": 3e-3,
-                "every": max(100, steps // 12),
+                "every": min(steps, max(100, steps // 12)),
                 "save_every": steps,
             },
         }
     )
     started = time.process_time()
     history = train_run(config, folder, device=torch.device("cpu"), progress=False)
-    return config, time.process_time() - started, history, open_run(folder)
+    return time.process_time() - started, history, open_run(folder)
 
 
-def main():
-    torch.set_num_threads(1)
+def point(cells, steps, dropout, seed):
+    """One run: its losses, and the scores of the test documents, ours and the n-grams'."""
     parts = RunConfig().parts()
-    points, lines = [], None
-    for steps, dropout, seed in RUNS:
-        with tempfile.TemporaryDirectory() as folder:
-            _, seconds, history, trained = run(steps, dropout, seed, Path(folder) / "run")
-        scored = scores(trained, list(parts.test))
-        if lines is None:
-            lines = ngrams(parts, trained.tokenizer)
-        draw = torch.Generator().manual_seed(0)
-        against = {
-            name: paired_bootstrap(scored, theirs, generator=draw) for name, theirs in lines.items()
-        }
-        points.append(
-            {
-                "steps": steps,
-                "dropout": dropout,
-                "seed": seed,
-                "cpu_seconds": round(seconds, 1),
-                "parameters": trained.model.config.parameters,
-                "best_step": history.best_step,
-                "validation_nats_per_token": min(history.validation.values()),
-                "training_nats_per_token": sum(history.losses[-100:]) / 100,
-                "test_bits_per_byte": total(scored).bits_per_byte,
-                "minus": {n: [i.estimate, i.low, i.high] for n, i in against.items()},
-            }
-        )
-        kept = {
-            "machine": machine(),
-            "command": "python benchmarks/compute.py",
-            "model": MODEL,
-            "points": points,
-            "ngrams": {name: total(s).bits_per_byte for name, s in lines.items()},
-            "compressors": compressors(parts.train, parts.test),
-        }
-        RESULTS.mkdir(exist_ok=True)
-        (RESULTS / "compute.json").write_text(json.dumps(kept, indent=1) + "\n")
-        print(points[-1], flush=True)
-    record("compute", table(kept))
+    test = list(parts.test)[: cells.settings.tested]
+    with tempfile.TemporaryDirectory() as folder:
+        seconds, history, trained = run(steps, dropout, seed, Path(folder) / "run")
+    scored, lines = scores(trained, test), ngrams(parts, test, trained.tokenizer)
+    draw = torch.Generator().manual_seed(0)
+    against = {
+        name: paired_bootstrap(scored, theirs, generator=draw) for name, theirs in lines.items()
+    }
+    return {
+        "point": {
+            "steps": steps,
+            "dropout": dropout,
+            "seed": seed,
+            "cpu_seconds": round(seconds, 1),
+            "parameters": trained.model.config.parameters,
+            "best_step": history.best_step,
+            "validation_nats_per_token": min(history.validation.values()),
+            "training_nats_per_token": statistics.fmean(history.losses[-100:]),
+            "test_bits_per_byte": total(scored).bits_per_byte,
+            "minus": {n: [i.estimate, i.low, i.high] for n, i in against.items()},
+        },
+        "ngrams": {name: total(s).bits_per_byte for name, s in lines.items()},
+    }
+
+
+def find(cells):
+    names = ("steps", "dropout", "seed")
+    found = cells.all(point, (dict(zip(names, each, strict=True)) for each in cells.settings.runs))
+    return {
+        "model": MODEL,
+        "points": [each["point"] for each in found],
+        "ngrams": found[0]["ngrams"],
+        "compressors": cells(compressors),
+    }
 
 
 def table(kept):
     lines = [
-        "# Bits per byte over compute (embedded English, test part)",
-        "",
-        f"`{kept['command']}`; {kept['machine']}",
-        "",
+        "Bits per byte over compute (embedded English, test part)",
         "| steps | dropout | seed | CPU seconds | test bits per byte | minus 5-gram (95 %) |",
         "|---:|---:|---:|---:|---:|:---|",
     ]
@@ -141,7 +145,3 @@ def table(kept):
     others = kept["ngrams"] | kept["compressors"]
     lines += [f"| {name} | {value:.3f} |" for name, value in others.items()]
     return lines
-
-
-if __name__ == "__main__":
-    main()
