@@ -52,7 +52,7 @@ def tokenizers_train(text, vocabulary_size):
     peer = tokenizers.Tokenizer(tokenizers.models.BPE())
     peer.pre_tokenizer = level
     trainer = tokenizers.trainers.BpeTrainer(
-        vocabulary_size=vocabulary_size, initial_alphabet=level.alphabet(), show_progress=False
+        vocab_size=vocabulary_size, initial_alphabet=level.alphabet(), show_progress=False
     )
     peer.train_from_iterator([text], trainer)
     return peer
