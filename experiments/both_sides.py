@@ -24,7 +24,6 @@ takes that of the better validation loss after a short run. Then
 An hour and twenty minutes of one core.
 """
 
-import math
 import statistics
 import time
 from dataclasses import dataclass
@@ -47,6 +46,7 @@ from src.texts.microworld import MicroWorld
 from src.texts.microworld_tables import unasked
 from src.texts.microworld_words import ATTRIBUTES, COUNTRIES
 from src.tokens.bytes import END, WordTokenizer
+from src.tools.intervals import interval
 
 LONGER, LEFT = ", longer", ", left only"
 KINDS = ("decoder", "reversed", "encoder", "encoder-decoder", "encoder" + LONGER, "encoder" + LEFT)
@@ -504,14 +504,6 @@ def tunings(cells, kind, name):
 
 
 # ---- the record ---------------------------------------------------------------------------------
-
-T_TWO = 0.95 / math.sqrt(2 * 0.975 * 0.025)  # the 97.5 % point of Student's t with 2 degrees
-
-
-def interval(values):
-    """Mean and half of the 95 % interval, from three seeds."""
-    half = T_TWO * statistics.stdev(values) / math.sqrt(len(values))
-    return statistics.fmean(values), half
 
 
 def shown(values, digits=1, scale=100):

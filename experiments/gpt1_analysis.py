@@ -18,7 +18,6 @@ An hour of one core.
 """
 
 import hashlib
-import math
 import statistics
 import time
 from dataclasses import dataclass, replace
@@ -33,7 +32,7 @@ from src.gpt.gpt1_finetuning import FinetuneConfig, TaskModel, accuracy, finetun
 from src.gpt.gpt2 import GPT
 from src.gpt.input_forms import InputForms
 from src.gpt.optimisation import linear_decay
-from src.gpt.runs import RunConfig, open_run, read_toml, stream_of
+from src.gpt.runs import RunConfig, open_run, read_toml
 from src.gpt.training import train
 from src.likelihood.batches import Batches
 from src.likelihood.evaluation import corpus_perplexity
@@ -42,6 +41,8 @@ from src.likelihood.maximum_likelihood import token_log_probs
 from src.texts import labelled, tasks
 from src.texts.labelled import Example
 from src.texts.microworld_words import BLAME, PRAISE
+from src.tokens.bytes import stream_of
+from src.tools.intervals import crossed
 
 FOLDER = Path(__file__).parents[1] / "results" / "gpt1"
 
@@ -232,22 +233,6 @@ def config_of(cells, cell):
     )
 
 
-class Watched:
-    """Batches by number; before some of them are handed out, something is looked at."""
-
-    def __init__(self, batches, points, look):
-        self.batches, self.points, self.look = batches, points, look
-
-    def __getitem__(self, number):
-        if number in self.points:
-            self.look(number)
-        return self.batches[number]
-
-    @property
-    def settings(self):
-        return self.batches.settings
-
-
 def traced_cell(cells, cell):
     """How far the parameters go in fine-tuning, and the language model's loss, step by step."""
     seed, points = cell["seed"], (0, 5, 10, 20, 40, 80, 120, 160, 200)
@@ -268,7 +253,9 @@ def traced_cell(cells, cell):
     labels = torch.tensor([example.label for example in task.train])
     seen = {"steps": [], "distance": [], "loss": []}
 
-    def look(step):
+    def look(step, model):
+        if step not in (*points, config.steps):
+            return
         model.eval()
         size = run.tokenizer.vocabulary_size
         seen["steps"].append(step)
@@ -276,9 +263,7 @@ def traced_cell(cells, cell):
         seen["loss"].append(language_loss(lambda ids: model.backbone(ids)[..., :size], seed))
 
     def batches():
-        for step in range(config.steps):
-            if step in points:
-                look(step)
+        while True:
             rows = torch.randint(len(labels), (config.batch_size,), generator=generator)
             yield (ids[rows], lengths[rows]), labels[rows]
 
@@ -295,9 +280,9 @@ def traced_cell(cells, cell):
         schedule=linear_decay(config.steps),
         weight_decay=config.weight_decay,
         nats_of=nats,
+        after=look,
         progress=False,
     )
-    look(config.steps)
     return seen
 
 
@@ -336,22 +321,15 @@ def pretrained_cell(cells, cell):
     config = replace(recipe().training, learning_rate=cell["rate"], **options)
     seen = []
 
-    def look(step):
-        if cell["watched"]:
+    def look(step, model):
+        if cell["watched"] and step in (*settings.points, steps):
             model.eval()
             seen.append({"step": step} | zero_shot(settings, model, seed))
             seen[-1]["loss"] = language_loss(model, seed)
 
     begun = time.process_time()
-    history = train(
-        model,
-        Watched(training, settings.points, look),
-        config,
-        validation=validation,
-        progress=False,
-    )
+    history = train(model, training, config, validation=validation, after=look, progress=False)
     seconds = time.process_time() - begun
-    look(config.steps)
     return {
         "validation_loss": min(history.validation.values()),
         "parameters": sum(p.numel() for p in model.parameters()),
@@ -559,30 +537,6 @@ def traces(cells):
 # ---- intervals --------------------------------------------------------------------------------
 
 
-def student(degrees, p=0.975):
-    """The quantile of Student's t: its density, added up from 0 until p - 1/2 is reached."""
-    x = torch.linspace(0, 20, 200_001, dtype=torch.float64)
-    scale = math.gamma((degrees + 1) / 2) / math.gamma(degrees / 2) / math.sqrt(degrees * math.pi)
-    reached = torch.cumulative_trapezoid(scale * (1 + x**2 / degrees) ** (-(degrees + 1) / 2), x)
-    return float(x[1:][reached >= p - 0.5][0])
-
-
-def of_crossed(table):
-    """Mean and 95 % interval of a table, (seeds, draws): every seed meets every draw.
-
-    The variance of the seeds' means over their number, plus that of the draws' means over theirs;
-    Welch's degrees of freedom. Noise of the single cells counts in both: the interval is careful.
-    """
-    ways = [[statistics.fmean(row) for row in rows] for rows in (table, zip(*table, strict=True))]
-    errors = [statistics.variance(means) / len(means) for means in ways]
-    variance, middle = sum(errors), statistics.fmean(ways[0])
-    if not variance:
-        return [middle] * 3
-    parts = (e**2 / (len(means) - 1) for e, means in zip(errors, ways, strict=True))
-    half = student(variance**2 / sum(parts)) * math.sqrt(variance)
-    return [middle, middle - half, middle + half]
-
-
 def of_cells(table, resamples=2_000):
     """The bootstrap's interval over all cells, as if they were independent."""
     values = torch.tensor([value for row in table for value in row], dtype=torch.float64)
@@ -645,13 +599,14 @@ def find(cells):
         for labels in TASKS[name][2]:
             ours, theirs = (found[name, labels, arm, 0.5, 0] for arm in ("pre-trained", "scratch"))
             table = minus(ours["test"], theirs["test"])
+            around = crossed(table)
             margins.append(
                 {
                     "task": name,
                     "family": data(settings, name).family,
                     "labels": labels,
                     "smallest": labels == about["labels"],
-                    "crossed": of_crossed(table),
+                    "crossed": [around.mean, around.low, around.high],
                     "cells": of_cells(table),
                 }
             )

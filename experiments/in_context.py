@@ -295,21 +295,19 @@ def of_repeats(cells, layers, seed):
     )
     steps, seen = cells.settings.repeat_steps, []
 
-    def watched():
-        for step, batch in enumerate(repeat_batches(generator)):
-            if step % EVERY == 0:
-                seen.append({"step": step} | measured(model, seed))
-            yield batch
+    def look(step, model):
+        if step % EVERY == 0 or step == steps:
+            seen.append({"step": step} | measured(model, seed))
 
     begun = time.process_time()
     schedule = cosine(steps, warm_up=min(50, steps // 2))
     options = {"steps": steps, "learning_rate": RATE, "schedule": schedule, "progress": False}
-    fit(model, watched(), **options)
+    fit(model, repeat_batches(generator), after=look, **options)
     seconds = time.process_time() - begun
     return {
         "layers": layers,
         "seed": seed,
-        "seen": [*seen, {"step": steps} | measured(model, seed)],
+        "seen": seen,
         "without": without(model, seed),
         "train_seconds": round(seconds, 1),
     }
