@@ -262,7 +262,7 @@ def test_several_processes_compute_what_is_missing(project, monkeypatch):
             pass
 
         def submit(self, function, *arguments, **options):
-            asked.append(options)
+            asked.append((options, function.jobs))
             function(*arguments, **options)
             return self
 
@@ -273,7 +273,7 @@ def test_several_processes_compute_what_is_missing(project, monkeypatch):
     new(project)(count, side="tails")
     sides = [{"side": side} for side in ("heads", "tails", "edge")]
     found = new(project, jobs=2).all(count, sides)
-    assert asked == [{"side": "heads"}, {"side": "edge"}]
+    assert asked == [({"side": "heads"}, 1), ({"side": "edge"}, 1)]
     assert [each["side"] for each in found] == ["heads", "tails", "edge"]
     assert COUNTED == ["tails", "heads", "edge"]
 

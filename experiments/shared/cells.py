@@ -14,6 +14,7 @@ import json
 import secrets
 import time
 from concurrent.futures import ProcessPoolExecutor
+from copy import copy
 from dataclasses import asdict
 from functools import partial
 from multiprocessing import get_context
@@ -69,9 +70,10 @@ class Cells:
         several = list(several)
         missing = [each for each in several if self._kept(self.name(work, each)) is None]
         if self.jobs > 1 and len(missing) > 1:
-            context = get_context("spawn")
+            alone, context = copy(self), get_context("spawn")
+            alone.jobs = 1  # a process of several has none of its own
             with ProcessPoolExecutor(self.jobs, context, initializer=one_thread) as pool:
-                for future in [pool.submit(self.__call__, work, **each) for each in missing]:
+                for future in [pool.submit(alone, work, **each) for each in missing]:
                     future.result()
         return [self(work, **each) for each in several]
 
