@@ -18,15 +18,8 @@ READY := $(VENV)/ready-$(shell { $(PYTHON) -VV; cat $(REQUIREMENTS) constraints.
 # A chapter's cells share one kernel, so a file is not divided.
 SIDE_BY_SIDE = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-# Benchmarks compare speeds, in minutes; these are runs too long for a chapter.
-RECORDED := benchmarks/compute.py benchmarks/gpt1.py benchmarks/gpt1_analysis.py \
-            benchmarks/tasks_as_text.py benchmarks/gpt2.py benchmarks/in_context.py \
-            benchmarks/both_sides.py benchmarks/preferences.py benchmarks/reversal.py
-# What benchmarks import, and nothing to run.
-SHARED   := benchmarks/plain.py benchmarks/released.py benchmarks/rounds.py
-
 .DEFAULT_GOAL := help
-.PHONY: help book test test-changed lab chapter check-site reproduce teeth rehearse bench record clean
+.PHONY: help book test test-changed lab chapter check-site reproduce teeth rehearse bench record quick clean
 
 help:  ## list the targets
 	@echo "The Next Token: make what?"
@@ -88,18 +81,22 @@ rehearse: $(READY)  ## run what asks for a device on a rehearsed one, which refu
 	@echo "== Rehearsal: chapters and tests on a device that only pretends; training is cut short"
 	@PYTHONPATH=.:tests:_ext $(BIN)/python -m rehearsal --workers $(WORKERS)
 
-bench: $(READY)  ## time src beside named peers, as ratios, and record them in results/
+bench: $(READY)  ## time src beside named peers, as ratios, and record them in results/benchmarks
 	@echo "== Benchmarks (kenlm is built from source, once: needs a C++ compiler)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r benchmarks/requirements.txt
-	@missed=""; for benchmark in $(filter-out $(RECORDED) $(SHARED),$(wildcard benchmarks/*.py)); do \
-	  $(BIN)/python $$benchmark || missed="$$missed $$benchmark"; \
+	@missed=""; for benchmark in $(basename $(notdir $(wildcard benchmarks/*.py))); do \
+	  $(BIN)/python -m benchmarks.$$benchmark || missed="$$missed $$benchmark"; \
 	done; \
 	if [ -n "$$missed" ]; then echo "== Short of what is asked:$$missed" >&2; exit 1; fi
 
-record: $(READY)  ## repeat the long runs that chapters show as recorded (hours)
-	@for run in $(RECORDED); do $(BIN)/python $$run || exit 1; done
+record: $(READY)  ## repeat what chapters show as recorded: make record NAME=reversal, or all (hours)
+	@$(BIN)/python -m experiments $(NAME)
+
+quick: $(READY)  ## run every experiment in small, and keep nothing (some minutes)
+	@echo "== Experiments in small"
+	@$(BIN)/pytest -m experiments tests
 
 clean:  ## remove the environment and everything built
 	@echo "== Clean"
 	@rm -rf $(VENV) _build .mypy_cache .pytest_cache .ruff_cache .hypothesis *.egg-info
-	@find book src tests _ext -name __pycache__ -prune -exec rm -rf {} +
+	@find book src tests benchmarks experiments _ext -name __pycache__ -prune -exec rm -rf {} +

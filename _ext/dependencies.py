@@ -92,11 +92,14 @@ def modules(source, root=ROOT, places=(".",)):
 
 def data(source, path, root=ROOT):
     """Files that are no code: what lies beside the chapter, and the records that it names."""
-    found = [each for each in files_in(path.parent) if each.suffix != ".md"]
-    for record in (root / "results").glob("*"):
-        if f'"{record.name}"' in source:
-            found += files_in(record)
-    return sorted(found)
+    beside = [each for each in files_in(path.parent) if each.suffix != ".md"]
+    return sorted([*beside, *records(source, root)])
+
+
+def records(source, root=ROOT):
+    """Files of the records that a program names."""
+    named = (each for each in (root / "results").glob("*") if f'"{each.name}"' in source)
+    return [file for each in named for file in files_in(each)]
 
 
 def files_in(place):
@@ -144,14 +147,38 @@ def state_of_chapter(path, root=ROOT, *more):
     """A key for what is kept of a chapter: cells' tags, the environment and all doubts included."""
     source = code_of(path)
     texts = texts_in(source)
-    doubts = [each for each in files_in(root / "src") if each.suffix != ".py"]
+    doubts = beside_modules(root)
     if any(re.fullmatch(r"(.*-m )?src( .*)?", text) for text in texts):  # `python -m src`
         doubts += files_in(root / "src")
-    records = [each for each in data(source, path, root) if each.is_relative_to(root / "results")]
-    if "results" in texts and not records:
+    if "results" in texts and not records(source, root):
         doubts += files_in(root / "results")
     tags = repr([sorted(cell.metadata.items()) for cell in cells_of(path)])
     return digest(environment(), tags, key(path, root, *more, *sorted(set(doubts))))
+
+
+def beside_modules(root):
+    """Files of `src` that some module may read: it does not tell which."""
+    return [each for each in files_in(root / "src") if each.suffix != ".py"]
+
+
+def state_of_experiment(path, root=ROOT):
+    """A key for what an experiment computes: its code, and all that this imports and reads.
+
+    It may read records, and run the cells of a chapter that it names by its path. Of its own record
+    only the recipe counts: the rest is what it writes.
+    """
+    source = path.read_text(encoding="utf-8")
+    named = [root / text for text in sorted(texts_in(source)) if text.endswith(".md")]
+    sources = [source, *(code_of(each) for each in named if each.is_file())]
+    own = root / "results" / path.stem
+    read = [each for each in records(source, root) if own not in each.parents or is_recipe(each)]
+    files = {path, *beside_modules(root), *read}
+    files = files.union(*(modules(each, root) for each in sources))
+    return digest(environment(), *sources, *hashed(sorted(files), root))
+
+
+def is_recipe(path):
+    return path.name == "recipe.toml"
 
 
 def state_of_test(path, root=ROOT):

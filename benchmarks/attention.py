@@ -11,10 +11,10 @@ import random
 from functools import partial
 
 import torch
-from plain import PlainBlock
-from rounds import finish, in_turns
 from torch import nn
 
+from benchmarks.shared.plain import PlainBlock
+from benchmarks.shared.rounds import finish, in_turns
 from src.attention.block import Block
 
 SIZES = {  # name: (texts, length, heads, channels, rounds, runs in each)

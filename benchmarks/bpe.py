@@ -23,8 +23,8 @@ import regex
 import rustbpe
 import tiktoken
 import tokenizers
-from rounds import finish, seconds
 
+from benchmarks.shared.rounds import finish, seconds
 from src.texts.corpora import load
 from src.tokens.bpe import GPT2_PATTERN, BytePairTokenizer
 
@@ -52,7 +52,7 @@ def tokenizers_train(text, vocabulary_size):
     peer = tokenizers.Tokenizer(tokenizers.models.BPE())
     peer.pre_tokenizer = level
     trainer = tokenizers.trainers.BpeTrainer(
-        vocabulary_size=vocabulary_size, initial_alphabet=level.alphabet(), show_progress=False
+        vocab_size=vocabulary_size, initial_alphabet=level.alphabet(), show_progress=False
     )
     peer.train_from_iterator([text], trainer)
     return peer
@@ -176,7 +176,7 @@ def main():
             f"- {len(megabyte.encode()):,} bytes of the embedded English to train on, "
             f"{len(library.encode()):,} of topics and sources to encode",
             "- the 4,096 tokens were learned from the first 4 MB of the text that is encoded; "
-            "GPT-2's own: results/bpe_gpt2.md",
+            "GPT-2's own: results/benchmarks/bpe_gpt2.md",
             "- the ids are equal, and the merges are those of the recounting trainer",
             "- " + ", ".join(f"{name} {version(name)}" for name in names),
         ],

@@ -10,8 +10,7 @@ import resource
 import sys
 from itertools import accumulate
 
-from rounds import machine, record, seconds
-
+from benchmarks.shared.rounds import record, seconds
 from src.tokens.bpe import BytePairTokenizer
 
 SIZE, N_WORDS, VOCAB_SIZE, SEED = 200_000_000, 300_000, 4_096, 0
@@ -63,7 +62,6 @@ def main():
             f"words by Zipf's law, {tokenizer.vocabulary_size:,} tokens",
             f"- greatest memory of the process: **{peak:,.0f} MB** (asked: under {LIMIT})",
             f"- {took:,.0f} s, of which a good part goes to generating",
-            f"- {machine()}",
         ],
     )
     if len(drawn) < LEAST_WORDS:

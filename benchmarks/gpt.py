@@ -11,7 +11,7 @@ Run by `make bench`. On one thread of the CPU, in float32 unless said otherwise:
 
 All have the same weights and must give the same losses and the same texts. In each round all of
 them run, in an order drawn anew, and only ratios are kept: a busy machine slows all of them. Where
-there is a GPU, GPT-2 small is trained there too: `python benchmarks/gpt.py gpu` does only that.
+there is a GPU, GPT-2 small is trained there too: `python -m benchmarks.gpt gpu` does only that.
 """
 
 import os
@@ -28,11 +28,11 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 
 import torch
 import transformers
-from plain import PlainBlock
-from rounds import finish, in_turns, seconds
 from torch import nn
 from torch.nn import functional
 
+from benchmarks.shared.plain import PlainBlock
+from benchmarks.shared.rounds import finish, in_turns, seconds
 from src.gpt import pretrained, sampling, training
 from src.gpt.gpt2 import GPT, GPTConfig
 from src.gpt.training import TrainConfig
@@ -317,7 +317,7 @@ def on_gpu(config=None, texts=32, steps=30, device="cuda"):
     ]
 
 
-COMMAND = "python benchmarks/gpt.py gpu"
+COMMAND = "python -m benchmarks.gpt gpu"
 
 
 def main():

@@ -6,8 +6,8 @@ each round, the three kinds of work in turns.
 """
 
 import torch
-from rounds import finish, seconds
 
+from benchmarks.shared.rounds import finish, seconds
 from src.texts.microworld import MicroWorld
 
 DOCUMENTS, ROUNDS = 5_000, 9

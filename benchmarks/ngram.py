@@ -20,8 +20,8 @@ import kenlm
 import numpy as np
 from nltk.lm import KneserNeyInterpolated
 from nltk.util import everygrams
-from rounds import finish, seconds
 
+from benchmarks.shared.rounds import finish, seconds
 from src.likelihood.ngrams import NgramModel
 from src.texts.corpora import load, split
 

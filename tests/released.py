@@ -1,6 +1,6 @@
 """Is a released checkpoint the one that was recorded, and does its recipe make it?
 
-What `benchmarks/released.py` records of a checkpoint is compared here, for every model that is
+What `experiments/shared/released.py` records of a checkpoint is compared here, for every model that is
 released: check sum, settings, loss on fixed texts, and the losses of the first steps. Checkpoints
 of one corpus share it, since making it takes longer than the rest.
 """
@@ -25,7 +25,10 @@ RESULTS = Path(__file__).parents[1] / "results"
 def recorded(name):
     """The folder of a model's checkpoints, and what was recorded of each."""
     folder = RESULTS / name
-    return folder, json.loads((folder / "checkpoints.json").read_text())["checkpoints"]
+    found = json.loads((folder / "result.json").read_text(encoding="utf-8"))
+    if "checkpoints" not in found:  # in 0.1.0 they had a file of their own
+        found = json.loads((folder / "checkpoints.json").read_text(encoding="utf-8"))
+    return folder, found["checkpoints"]
 
 
 def config_of(folder, changes):

@@ -19,7 +19,7 @@ MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 HOOKS = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8"))["repos"]
 
 SCRIPTS = Path(sysconfig.get_path("scripts"))
-MADE = {".venv", "_build/html"}  # by `make`
+MADE = {".venv", "_build/html", "_build/experiments"}  # by `make`
 EXAMPLE = "book/likelihood/coin_tosses.md"  # of a chapter that is begun
 PATH = re.compile(r"[\w.-]+(/[\w.-]*)+|[\w.-]+\.(md|py|toml|txt|yml|yaml|bib)")
 

@@ -34,7 +34,7 @@ def config(point):
 
 @pytest.fixture(scope="module")
 def texts():
-    """Drawn as benchmarks/gpt2.py does, apart from all that is trained on."""
+    """Drawn as experiments/gpt2.py does, apart from all that is trained on."""
     point = POINTS[0]
     generator = torch.Generator().manual_seed(point["texts_seed"])
     drawn = config(point).micro_world().sample(point["test_texts"], generator=generator)

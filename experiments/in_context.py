@@ -8,25 +8,16 @@ rate. Nothing is trained afterwards: the rest are questions put to them. Parts:
                distance from the two perfect readers, scores of the heads
     repeats    one layer and two on repeated sequences: loss and scores on the way, ablations
 
-    python benchmarks/in_context.py [CACHE] [--part PART] [--quick]
-                       a quarter of an hour of one core; goes on with what is in CACHE
-
-Writes results/in_context.json and .md when both parts are complete.
+A quarter of an hour of one core.
 """
 
-import argparse
-import json
 import math
-import os
 import statistics
 import time
+from dataclasses import dataclass
 from itertools import permutations
-from pathlib import Path
-
-os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import torch
-from rounds import RESULTS, machine, record
 from torch.nn import functional
 
 from src.attention.heads import recorded_weights
@@ -37,18 +28,26 @@ from src.likelihood.surprise import kl_divergence
 from src.texts.maps import RandomMaps, random_maps
 from src.texts.microworld_words import OBJECTS, ZORB
 
-SEEDS = (0, 1, 2, 3, 4)
 POOLS = (1, 8, 64, 512, None)
 PAIRS, NOISE = 24, 0.05
 MODEL = {"layers": 2, "heads": 2, "channels": 64, "rotary": True}
-STEPS, BATCH, RATE, SMALL_RATE = 800, 32, 0.01, 0.003
+BATCH, RATE, SMALL_RATE = 32, 0.01, 0.003
 EXAMPLES, WRONG = (0, 1, 2, 4, 8), (0, 2, 4, 6, 8)
 ASKED, ORDERED = 400, 100
 
 SYMBOLS, LENGTH, PERIODS = 32, 48, (8, 23)  # of repeated sequences
-REPEAT_STEPS, EVERY = 600, 50
+EVERY = 50
 REPEAT_MODEL = {"heads": 4, "channels": 64, "rotary": True}
-COMMAND = "python benchmarks/in_context.py"
+
+
+@dataclass(frozen=True)
+class Settings:
+    seeds: tuple = (0, 1, 2, 3, 4)
+    steps: int = 800
+    repeat_steps: int = 600
+
+
+QUICK = Settings(seeds=(0,), steps=4, repeat_steps=4)
 
 
 # ---- maps --------------------------------------------------------------------------------------
@@ -213,10 +212,10 @@ def scores(model, source, seed):
     ]
 
 
-def of_pool(pool, seed, rate, quick):
+def of_pool(cells, pool, seed, rate):
     own, new = source_of(pool, seed), source_of(None, seed)
     begun = time.process_time()
-    model, history = trained(own, seed, rate, 20 if quick else STEPS)
+    model, history = trained(own, seed, rate, cells.settings.steps)
     seconds = time.process_time() - begun
     ordered = {
         "own maps, new query": orders(model, own, own, seed, among=False),
@@ -289,28 +288,26 @@ def without(model, seed):
     return found
 
 
-def of_repeats(layers, seed, quick):
+def of_repeats(cells, layers, seed):
     generator = torch.Generator().manual_seed(seed)
     model = AttentionOnly(
         SYMBOLS, context_length=LENGTH, layers=layers, **REPEAT_MODEL, generator=generator
     )
-    steps, seen = 100 if quick else REPEAT_STEPS, []
+    steps, seen = cells.settings.repeat_steps, []
 
-    def watched():
-        for step, batch in enumerate(repeat_batches(generator)):
-            if step % EVERY == 0:
-                seen.append({"step": step} | measured(model, seed))
-            yield batch
+    def look(step, model):
+        if step % EVERY == 0 or step == steps:
+            seen.append({"step": step} | measured(model, seed))
 
     begun = time.process_time()
-    schedule = cosine(steps, warm_up=50)
+    schedule = cosine(steps, warm_up=min(50, steps // 2))
     options = {"steps": steps, "learning_rate": RATE, "schedule": schedule, "progress": False}
-    fit(model, watched(), **options)
+    fit(model, repeat_batches(generator), after=look, **options)
     seconds = time.process_time() - begun
     return {
         "layers": layers,
         "seed": seed,
-        "seen": [*seen, {"step": steps} | measured(model, seed)],
+        "seen": seen,
         "without": without(model, seed),
         "train_seconds": round(seconds, 1),
     }
@@ -319,35 +316,35 @@ def of_repeats(layers, seed, quick):
 # ---- all of it ---------------------------------------------------------------------------------
 
 
-def cells(part):
-    if part == "pools":
-        rates = [(pool, RATE) for pool in POOLS] + [(None, SMALL_RATE)]
-        return [(of_pool, (pool, seed, rate)) for seed in SEEDS for pool, rate in rates]
-    return [(of_repeats, (layers, seed)) for seed in SEEDS for layers in (1, 2)]
-
-
-def run(part, home, quick):
-    """What every cell of a part found; those that are in the cache are not done again."""
-    found = []
-    for function, arguments in cells(part):
-        name = "-".join(map(str, arguments)) + ("-quick" if quick else "")
-        path = home / f"{part}-{name}.json"
-        if not path.exists():
-            begun = time.process_time()
-            result = function(*arguments, quick)
-            result["seconds"] = round(time.process_time() - begun, 1)
-            path.write_text(json.dumps(result), encoding="utf-8")
-            print(part, name, result["seconds"], "s", flush=True)
-        found.append(json.loads(path.read_text("utf-8")))
-    return found
+def find(cells):
+    settings = cells.settings
+    rates = [(pool, RATE) for pool in POOLS] + [(None, SMALL_RATE)]
+    pools = [
+        {"pool": pool, "seed": seed, "rate": rate}
+        for seed in settings.seeds
+        for pool, rate in rates
+    ]
+    layers = [{"layers": layers, "seed": seed} for seed in settings.seeds for layers in (1, 2)]
+    about = {
+        "seeds": settings.seeds,
+        "pools_tried": POOLS,
+        "examples": EXAMPLES,
+        "wrong": WRONG,
+        "asked": ASKED,
+        "ordered": ORDERED,
+        "pairs": PAIRS,
+        "noise": NOISE,
+        "steps": settings.steps,
+        "repeat_steps": settings.repeat_steps,
+        "chance": math.log(SYMBOLS - 1),
+    }
+    found = {"repeats": cells.all(of_repeats, layers), "pools": cells.all(of_pool, pools)}
+    return rounded(about | found)
 
 
 def table(kept):
     lines = [
-        "# What a small model learns from a list of examples",
-        "",
-        f"`{kept['command']}`; {kept['machine']}; {kept['core_minutes']:.0f} minutes of one core",
-        "",
+        "What a small model learns from a list of examples",
         "With 8 examples, accuracy by seed (%): a new input under a map of the model's own pool, "
         "and an input among the examples under a map that it never saw.",
         "",
@@ -369,39 +366,6 @@ def table(kept):
     return lines
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    default = RESULTS.parent / "_build" / "in_context"
-    parser.add_argument("cache", type=Path, nargs="?", default=default)
-    parser.add_argument("--part", action="append", choices=("pools", "repeats"))
-    parser.add_argument("--quick", action="store_true", help="a few steps of everything")
-    options = parser.parse_args()
-    torch.set_num_threads(1)
-    options.cache.mkdir(parents=True, exist_ok=True)
-    found = {p: run(p, options.cache, options.quick) for p in options.part or ("repeats", "pools")}
-    if len(found) < 2 or options.quick:
-        return
-    kept = {
-        "machine": machine(),
-        "command": COMMAND,
-        "core_minutes": round(sum(c["seconds"] for part in found.values() for c in part) / 60, 1),
-        "seeds": SEEDS,
-        "pools_tried": POOLS,
-        "examples": EXAMPLES,
-        "wrong": WRONG,
-        "asked": ASKED,
-        "ordered": ORDERED,
-        "pairs": PAIRS,
-        "noise": NOISE,
-        "steps": STEPS,
-        "repeat_steps": REPEAT_STEPS,
-        "chance": math.log(SYMBOLS - 1),
-    } | found
-    text = json.dumps(rounded(kept), indent=None, separators=(",", ":"))
-    (RESULTS / "in_context.json").write_text(text + "\n", encoding="utf-8")
-    record("in_context", table(kept))
-
-
 def rounded(value):
     """Four digits after the point are more than five seeds can tell apart."""
     if isinstance(value, float):
@@ -409,7 +373,3 @@ def rounded(value):
     if isinstance(value, dict):
         return {key: rounded(each) for key, each in value.items()}
     return [rounded(each) for each in value] if isinstance(value, (list, tuple)) else value
-
-
-if __name__ == "__main__":
-    main()

@@ -1,6 +1,6 @@
 """Is the state too small, or the training too short? An LSTM and attention write a text backwards.
 
-The chapter *What recurrence cannot do* trains LSTMs for STEPS[0] steps to reverse texts of 1 to 16
+The chapter *What recurrence cannot do* trains LSTMs for `few` steps to reverse texts of 1 to 16
 letters. Here they get ten times as many steps, too, and so does attention, on the same texts:
 
     LSTM of 64     one layer, a state of 64 numbers, as in the chapter
@@ -8,23 +8,13 @@ letters. Here they get ten times as many steps, too, and so does attention, on t
     attention      two decoder blocks of 64 channels, 4 heads, learned positions
 
 For each number of steps, each takes that of its RATES which has the least validation loss with the
-first seed. All rates fall along a cosine.
-
-    python benchmarks/reversal.py [MODEL …]          eight minutes of one core
-
-With names of models, only those are trained, and the others stay as they were recorded.
-Writes results/reversal.json and .md.
+first seed. All rates fall along a cosine. Eight minutes of one core.
 """
 
-import json
-import os
 import statistics
-import sys
-
-os.environ.setdefault("OMP_NUM_THREADS", "1")
+from dataclasses import dataclass
 
 import torch
-from rounds import RESULTS, machine, record
 from torch import nn
 from torch.nn import functional
 
@@ -36,8 +26,6 @@ from src.gpt.optimisation import cosine
 from src.likelihood.fitting import fit
 from src.likelihood.maximum_likelihood import negative_log_likelihood
 
-COMMAND = "python benchmarks/reversal.py"
-SEEDS, STEPS = (0, 1, 2), (400, 4_000)
 RATES = {
     "LSTM of 64": (3e-3, 1e-2, 3e-2),
     "LSTM of 112": (3e-3, 1e-2, 3e-2),
@@ -46,7 +34,16 @@ RATES = {
 LETTERS, LONGEST, CHANNELS = 8, 16, 64
 SEPARATOR = LETTERS
 LENGTHS = (1, 2, 4, 8, 12, 16)
-TEXTS = 1_000  # of each length, to test on
+
+
+@dataclass(frozen=True)
+class Settings:
+    seeds: tuple = (0, 1, 2)
+    steps: tuple = (400, 4_000)
+    texts: int = 1_000  # of each length, to test on
+
+
+QUICK = Settings(seeds=(0, 1), steps=(10, 20), texts=20)
 
 
 class Attention(nn.Module):
@@ -94,14 +91,14 @@ def of_any_length(generator):
 def trained(name, seed, steps, rate):
     model = MODELS[name](torch.Generator().manual_seed(seed))
     texts = of_any_length(torch.Generator().manual_seed(1_000 + seed))
-    schedule = cosine(steps, warm_up=20)
+    schedule = cosine(steps, warm_up=min(20, steps // 2))
     fit(model, texts, steps=steps, learning_rate=rate, schedule=schedule, progress=False)
     return model
 
 
-def test_sets(seed):
+def test_sets(cells, seed):
     generator = torch.Generator().manual_seed(seed)
-    return [reversals(TEXTS, length, generator) for length in LENGTHS]
+    return [reversals(cells.settings.texts, length, generator) for length in LENGTHS]
 
 
 @torch.no_grad()
@@ -117,31 +114,29 @@ def right(model, sets):
     return [float((model(x).argmax(-1) == y)[mask].double().mean()) for x, y, mask in sets]
 
 
-def compared(name, steps):
+def compared(cells, name, steps):
     """The record of a model trained for so many steps."""
-    tried = {rate: trained(name, SEEDS[0], steps, rate) for rate in RATES[name]}
-    losses = {rate: loss(model, test_sets(91)) for rate, model in tried.items()}
+    seeds = cells.settings.seeds
+    tried = {rate: trained(name, seeds[0], steps, rate) for rate in RATES[name]}
+    losses = {rate: loss(model, test_sets(cells, 91)) for rate, model in tried.items()}
     rate = min(losses, key=losses.get)
-    models = [tried[rate], *(trained(name, seed, steps, rate) for seed in SEEDS[1:])]
+    models = [tried[rate], *(trained(name, seed, steps, rate) for seed in seeds[1:])]
     return {
         "rate": rate,
         "validation": {str(rate): round(nats, 4) for rate, nats in losses.items()},
-        "right": [right(model, test_sets(92)) for model in models],
+        "right": [right(model, test_sets(cells, 92)) for model in models],
     }
 
 
-def recorded():
-    """What the record holds of each model."""
-    path = RESULTS / "reversal.json"
-    return json.loads(path.read_text(encoding="utf-8"))["models"] if path.exists() else {}
-
-
-def of(name):
-    """The record of a model, after each number of steps."""
-    parameters = MODELS[name](torch.Generator().manual_seed(0)).parameters()
-    size = sum(parameter.numel() for parameter in parameters)
-    runs = {str(steps): compared(name, steps) for steps in STEPS}
-    return {"parameters": size, "steps": runs}
+def find(cells):
+    steps = cells.settings.steps
+    runs = iter(cells.all(compared, [{"name": n, "steps": s} for n in MODELS for s in steps]))
+    models = {}
+    for name, build in MODELS.items():
+        parameters = build(torch.Generator().manual_seed(0)).parameters()
+        size = sum(parameter.numel() for parameter in parameters)
+        models[name] = {"parameters": size, "steps": {str(each): next(runs) for each in steps}}
+    return {"seeds": cells.settings.seeds, "lengths": LENGTHS, "models": models}
 
 
 def row(name, size, steps, run):
@@ -151,38 +146,18 @@ def row(name, size, steps, run):
     return f"| {name} | {size:,} | {int(steps):,} | {run['rate']} |{shares}"
 
 
-def main():
-    torch.set_num_threads(1)
-    found = recorded() | {name: of(name) for name in sys.argv[1:] or MODELS}
-    data = {
-        "about": machine(),
-        "command": COMMAND,
-        "seeds": SEEDS,
-        "lengths": LENGTHS,
-        "models": {name: found[name] for name in MODELS},
-    }
-    (RESULTS / "reversal.json").write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
-    record(
-        "reversal",
-        [
-            "# Writing backwards, in two numbers of steps",
-            "",
-            f"`{COMMAND}`. Shown by the chapter *What recurrence cannot do*.",
-            "",
-            f"Share of the letters right, by the length of the text; means of {len(SEEDS)} seeds:",
-            "",
-            "| | parameters | steps | rate |" + "".join(f" {length} |" for length in LENGTHS),
-            "|:---|---:|---:|---:|" + "---:|" * len(LENGTHS),
-            *(
-                row(name, found[name]["parameters"], steps, run)
-                for name in MODELS
-                for steps, run in found[name]["steps"].items()
-            ),
-            "",
-            f"- {machine()}",
-        ],
-    )
-
-
-if __name__ == "__main__":
-    main()
+def table(kept):
+    models, lengths = kept["models"], kept["lengths"]
+    return [
+        "Writing backwards, in two numbers of steps",
+        "Shown by the chapter *What recurrence cannot do*. Share of the letters right, by the "
+        f"length of the text; means of {len(kept['seeds'])} seeds:",
+        "",
+        "| | parameters | steps | rate |" + "".join(f" {length} |" for length in lengths),
+        "|:---|---:|---:|---:|" + "---:|" * len(lengths),
+        *(
+            row(name, models[name]["parameters"], steps, run)
+            for name in models
+            for steps, run in models[name]["steps"].items()
+        ),
+    ]

@@ -14,29 +14,17 @@ used for the arm, and test accuracies are only reported. Parts:
     sweep      other weights of the auxiliary loss
     others     three more tasks that were tried, with and without pre-training
 
-    python benchmarks/gpt1_analysis.py CACHE [--part PART …] [--quick]
-                       half an hour of two cores; goes on with what is in CACHE
-
-Writes results/gpt1_analysis.json and .md. What each cell took is in CACHE, a line each.
+An hour of one core.
 """
 
-import argparse
 import hashlib
-import json
-import math
-import os
 import statistics
 import time
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache, partial
-from multiprocessing import get_context
 from pathlib import Path
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-
 import torch
-from rounds import RESULTS, machine, record
 
 from src.attention.recurrence import LSTM
 from src.gpt.backbones import distance, transferred, with_new_tokens
@@ -44,7 +32,7 @@ from src.gpt.gpt1_finetuning import FinetuneConfig, TaskModel, accuracy, finetun
 from src.gpt.gpt2 import GPT
 from src.gpt.input_forms import InputForms
 from src.gpt.optimisation import linear_decay
-from src.gpt.runs import RunConfig, open_run, read_toml, stream_of
+from src.gpt.runs import RunConfig, open_run, read_toml
 from src.gpt.training import train
 from src.likelihood.batches import Batches
 from src.likelihood.evaluation import corpus_perplexity
@@ -53,12 +41,10 @@ from src.likelihood.maximum_likelihood import token_log_probs
 from src.texts import labelled, tasks
 from src.texts.labelled import Example
 from src.texts.microworld_words import BLAME, PRAISE
+from src.tokens.bytes import stream_of
+from src.tools.intervals import crossed
 
-FOLDER = RESULTS / "gpt1"
-SEEDS, DRAWS = (0, 1, 2), (0, 1, 2)
-RATES = (1e-3, 3e-3)
-TRAIN, VALIDATION, TEST = 1_024, 200, 500
-COMMAND = "python benchmarks/gpt1_analysis.py CACHE"
+FOLDER = Path(__file__).parents[1] / "results" / "gpt1"
 
 # task: (builder, its options, numbers of labels, steps, batch size)
 TASKS = {
@@ -78,11 +64,35 @@ OTHERS = ("acceptability", "entailment, told", "endings")
 ABLATION = {"sentiment": 16, "entailment, longer": 1_024, "same polarity": 256, "answers": 256}
 SWEEP, LAMBDAS = ("sentiment", "same polarity"), (0.1, 1.0, 2.0)  # beside 0 and 0.5
 DEPTH = ("sentiment", "entailment, longer")  # with as many labels as in the ablation
-SHORT_STEPS = 2_000
-POINTS = (0, 50, 100, 200, 300, 400, 600, 800, 1_000, 1_300, 1_600, 2_000)
 LSTM_SETTINGS = [(size, rate) for size in (128, 192) for rate in (3e-3, 1e-2)]
-LSTM_TRIAL = 500  # steps
-ASKED = 150  # texts for each heuristic
+
+
+@dataclass(frozen=True)
+class Settings:
+    seeds: tuple = (0, 1, 2)
+    draws: tuple = (0, 1, 2)
+    rates: tuple = (1e-3, 3e-3)
+    parts: tuple = (1_024, 200, 500)  # labels: to train on, to choose by, to test
+    most: int | None = None  # steps of a fine-tuning; None: those of its task
+    documents: int | None = None  # to pre-train on; None: those of the recipe
+    short_steps: int = 2_000
+    points: tuple = (0, 50, 100, 200, 300, 400, 600, 800, 1_000, 1_300, 1_600)  # and at the end
+    lstm_trial: int = 500  # steps
+    asked: int = 150  # texts for each heuristic
+
+
+QUICK = Settings(
+    seeds=(0, 1),
+    draws=(0, 1),
+    rates=(1e-3,),
+    parts=(1_024, 8, 8),
+    most=2,
+    documents=2_000,
+    short_steps=4,
+    points=(0,),
+    lstm_trial=2,
+    asked=8,
+)
 
 
 # ---- what a cell begins from -----------------------------------------------------------------
@@ -96,20 +106,6 @@ def opened(seed):
 @cache
 def recipe():
     return RunConfig.from_tables(read_toml(FOLDER / "recipe.toml"))
-
-
-@cache
-def fingerprint(arm, seed):
-    """What the result of a cell depends on, beside its own settings."""
-    tables = recipe().tables()
-    own = {name: tables[name] for name in ("data", "model", "world")}
-    if arm in ("short", "LSTM"):
-        lengths = ("steps", "every", "save_every")
-        own |= {k: v for k, v in tables["training"].items() if k not in lengths}
-    elif arm != "scratch":
-        own = (FOLDER / f"seed-{seed}" / "model.safetensors").read_bytes().hex()
-    made = json.dumps(own)
-    return hashlib.sha256(made.encode()).hexdigest()[:12]
 
 
 def fresh(seed):
@@ -129,28 +125,27 @@ def lstm(size, seed):
     )
 
 
-def backbone(arm, seed, home):
+def backbone(cells, arm, seed):
     """The language model that an arm begins from; "layers k" has k blocks of the pre-trained."""
     if arm == "scratch":
         return fresh(seed)
     if arm.startswith("layers"):
         return transferred(opened(seed).model, fresh(seed), layers=int(arm.split()[1]))
     if arm in ("short", "LSTM"):
-        state = torch.load(home / f"{arm}-{seed}.pt", weights_only=True)
-        model = fresh(seed) if arm == "short" else lstm(state["size"], seed)
-        model.load_state_dict(state["model"])
+        cell = short_run(cells, arm, seed)
+        model = fresh(seed) if arm == "short" else lstm(cell["size"], seed)
+        model.load_state_dict(cells(pretrained_cell, cell=cell)["model"])
         return model.eval()
     return opened(seed).model
 
 
 @cache
-def data(name, quick=False):
+def data(settings, name):
     """A task with all its labels; every seed and every draw has the same three parts."""
     builder, options, _, _, _ = TASKS[name]
-    sizes = (TRAIN, 60, 60) if quick else (TRAIN, VALIDATION, TEST)
     task = getattr(tasks, builder)(
         recipe().micro_world(),
-        **dict(zip(labelled.PARTS, sizes, strict=True)),
+        **dict(zip(labelled.PARTS, settings.parts, strict=True)),
         generator=torch.Generator().manual_seed(7),
         **options,
     )
@@ -197,14 +192,14 @@ def language_loss(model, seed):
 # ---- one cell ---------------------------------------------------------------------------------
 
 
-def tuned_cell(cell, home):
+def tuned_cell(cells, cell):
     """Fine-tune once; accuracies, and for some cells what became of the language model."""
-    arm, seed, quick = cell["arm"], cell["seed"], cell["quick"]
-    task = data(cell["task"], quick).with_labels(
+    arm, seed = cell["arm"], cell["seed"]
+    task = data(cells.settings, cell["task"]).with_labels(
         cell["labels"], generator=torch.Generator().manual_seed(10_000 + cell["draw"])
     )
-    start, tokenizer = backbone(arm, seed, home), opened(seed).tokenizer
-    tuned = finetune(start, tokenizer, task, config_of(cell), progress=False)
+    start, tokenizer = backbone(cells, arm, seed), opened(seed).tokenizer
+    tuned = finetune(start, tokenizer, task, config_of(cells, cell), progress=False)
     found = {
         "validation": accuracy(tuned, task.validation),
         "test": accuracy(tuned, task.test),
@@ -224,9 +219,9 @@ def is_measured(cell):
     return ABLATION.get(cell["task"]) == cell["labels"]
 
 
-def config_of(cell):
+def config_of(cells, cell):
     _, _, _, steps, batch_size = TASKS[cell["task"]]
-    steps = 5 if cell["quick"] else steps
+    steps = min(steps, cells.settings.most or steps)
     return FinetuneConfig(
         steps=steps,
         learning_rate=cell["rate"],
@@ -238,29 +233,13 @@ def config_of(cell):
     )
 
 
-class Watched:
-    """Batches by number; before some of them are handed out, something is looked at."""
-
-    def __init__(self, batches, points, look):
-        self.batches, self.points, self.look = batches, points, look
-
-    def __getitem__(self, number):
-        if number in self.points:
-            self.look(number)
-        return self.batches[number]
-
-    @property
-    def settings(self):
-        return self.batches.settings
-
-
-def traced_cell(cell, home):
+def traced_cell(cells, cell):
     """How far the parameters go in fine-tuning, and the language model's loss, step by step."""
     seed, points = cell["seed"], (0, 5, 10, 20, 40, 80, 120, 160, 200)
-    task = data(cell["task"], cell["quick"]).with_labels(
+    task = data(cells.settings, cell["task"]).with_labels(
         cell["labels"], generator=torch.Generator().manual_seed(10_000 + cell["draw"])
     )
-    run, config = opened(seed), config_of(cell)
+    run, config = opened(seed), config_of(cells, cell)
     generator = torch.Generator().manual_seed(config.seed)
     model = TaskModel(
         with_new_tokens(run.model, generator=generator),
@@ -274,7 +253,9 @@ def traced_cell(cell, home):
     labels = torch.tensor([example.label for example in task.train])
     seen = {"steps": [], "distance": [], "loss": []}
 
-    def look(step):
+    def look(step, model):
+        if step not in (*points, config.steps):
+            return
         model.eval()
         size = run.tokenizer.vocabulary_size
         seen["steps"].append(step)
@@ -282,9 +263,7 @@ def traced_cell(cell, home):
         seen["loss"].append(language_loss(lambda ids: model.backbone(ids)[..., :size], seed))
 
     def batches():
-        for step in range(config.steps):
-            if step in points:
-                look(step)
+        while True:
             rows = torch.randint(len(labels), (config.batch_size,), generator=generator)
             yield (ids[rows], lengths[rows]), labels[rows]
 
@@ -301,9 +280,9 @@ def traced_cell(cell, home):
         schedule=linear_decay(config.steps),
         weight_decay=config.weight_decay,
         nats_of=nats,
+        after=look,
         progress=False,
     )
-    look(config.steps)
     return seen
 
 
@@ -311,10 +290,13 @@ def traced_cell(cell, home):
 
 
 @cache
-def pretraining_data(seed):
+def pretraining_data(settings, seed):
     """The streams of the recipe's text for a seed: (training batches, validation batches)."""
     config, run = recipe(), opened(seed)
-    parts = RunConfig.from_tables(config.tables(), {"data": {"seed": seed}}).parts()
+    changes = {"data": {"seed": seed}}
+    if settings.documents is not None:
+        changes["world"] = {"documents": settings.documents}
+    parts = RunConfig.from_tables(config.tables(), changes).parts()
     options = {
         "batch_size": config.data.batch_size,
         "context_length": run.model.config.context_length,
@@ -328,47 +310,41 @@ def pretraining_data(seed):
     return training, [validation[i] for i in range(10)]
 
 
-def pretrained_cell(cell, home):
-    """A short pre-training, of a GPT or an LSTM; its loss and its zero-shot behaviour."""
-    seed, quick, steps = cell["seed"], cell["quick"], cell["steps"]
-    training, validation = pretraining_data(seed)
+def pretrained_cell(cells, cell):
+    """A short pre-training, of a GPT or an LSTM: loss, zero-shot behaviour, weights."""
+    settings, seed, steps = cells.settings, cell["seed"], cell["steps"]
+    training, validation = pretraining_data(settings, seed)
     kind = cell["kind"]
     model = fresh(seed) if kind == "short" else lstm(cell["size"], seed)
-    config = replace(
-        recipe().training, steps=steps, learning_rate=cell["rate"], every=steps, save_every=steps
-    )
-    if quick:
-        config = replace(config, steps=10, warm_up=2)
-    seen, points = [], (0, 5) if quick else POINTS
+    options = dict.fromkeys(("steps", "every", "save_every"), steps)
+    options["warm_up"] = min(recipe().training.warm_up, steps // 2)
+    config = replace(recipe().training, learning_rate=cell["rate"], **options)
+    seen = []
 
-    def look(step):
-        if cell["watched"]:
+    def look(step, model):
+        if cell["watched"] and step in (*settings.points, steps):
             model.eval()
-            seen.append({"step": step} | zero_shot(model, seed, 20 if quick else ASKED))
+            seen.append({"step": step} | zero_shot(settings, model, seed))
             seen[-1]["loss"] = language_loss(model, seed)
 
     begun = time.process_time()
-    history = train(
-        model, Watched(training, points, look), config, validation=validation, progress=False
-    )
+    history = train(model, training, config, validation=validation, after=look, progress=False)
     seconds = time.process_time() - begun
-    look(config.steps)
-    if cell["kept"]:
-        path = home / f"{kind}-{seed}.pt"
-        torch.save({"model": model.state_dict(), "size": cell["size"]}, path)
     return {
         "validation_loss": min(history.validation.values()),
         "parameters": sum(p.numel() for p in model.parameters()),
         "seconds": round(seconds, 1),
         "seen": seen,
+        "model": model.state_dict(),
     }
 
 
-def zero_shot(model, seed, count):
+def zero_shot(settings, model, seed):
     """{heuristic: accuracy} of a language model that has seen no labelled example of a task."""
     tokenizer = opened(seed).tokenizer
     scored = partial(mean_log_probs, model, tokenizer, opened(seed).end)
-    found, of_task = {}, {name: data(name).test[:count] for name in ("sentiment", "entailment")}
+    found, count = {}, settings.asked
+    of_task = {name: data(settings, name).test[:count] for name in ("sentiment", "entailment")}
     reviews = of_task["sentiment"]
     asked = scored([(f"{e.texts[0]} is this praise ?", ("no", "yes")) for e in reviews])
     found["sentiment, asked"] = share(asked, reviews)
@@ -377,11 +353,12 @@ def zero_shot(model, seed, count):
     found["sentiment, next word"] = share(torch.stack(moods, -1), reviews)
     stories = of_task["entailment"]
     verdicts = [
-        (f"{e.texts[0]} they say {e.texts[1]} :", data("entailment").labels) for e in stories
+        (f"{e.texts[0]} they say {e.texts[1]} :", data(settings, "entailment").labels)
+        for e in stories
     ]
     found["entailment"] = share(scored(verdicts), stories)
     for name in ("endings", "answers"):
-        examples = data(name).test[:count]
+        examples = data(settings, name).test[:count]
         found[name] = share(scored([(e.texts[0], e.texts[1:]) for e in examples]), examples)
     return found
 
@@ -415,7 +392,7 @@ def mean_log_probs(model, tokenizer, end, questions):
 # ---- the grid ---------------------------------------------------------------------------------
 
 
-def cell_of(task, labels, arm, seed, draw, rate, *, auxiliary=0.5, frozen=0, quick=False):
+def cell_of(task, labels, arm, seed, draw, rate, *, auxiliary=0.5, frozen=0):
     return {
         "task": task,
         "labels": labels,
@@ -425,12 +402,11 @@ def cell_of(task, labels, arm, seed, draw, rate, *, auxiliary=0.5, frozen=0, qui
         "seed": seed,
         "draw": draw,
         "rate": rate,
-        "quick": quick,
     }
 
 
-def settings_of(part):
-    """(task, labels, arm, lambda, frozen) of a part; what two parts share is run once."""
+def rows_of(part):
+    """Settings (task, labels, arm, lambda, frozen) of a part; what two parts share is run once."""
     depth = recipe().gpt(2).layers
     pre = "pre-trained"
     if part in ("labels", "others"):
@@ -454,202 +430,111 @@ def settings_of(part):
     return []
 
 
-PARTS = ("labels", "pretrain", "ablation", "layers", "probe", "sweep", "others")
+PARTS = ("labels", "ablation", "layers", "probe", "sweep", "others")
 
 
-class Grid:
-    """Runs cells on two cores and writes each result to a file at once."""
+def cells_of(row, seeds, draws, rates):
+    """The cells of a row of the grid."""
+    task, labels, arm, auxiliary, frozen = row
+    options = {"auxiliary": auxiliary, "frozen": frozen}
+    return [
+        cell_of(task, labels, arm, seed, draw, rate, **options)
+        for seed in seeds
+        for draw in draws
+        for rate in rates
+    ]
 
-    def __init__(self, home, quick, workers=2):
-        self.home, self.quick, self.workers = home, quick, workers
-        self.path = home / ("quick.jsonl" if quick else "cells.jsonl")
-        self.done = {}
-        if self.path.exists():
-            for line in self.path.read_text().splitlines():
-                kept = json.loads(line)
-                self.done[kept["key"]] = kept
 
-    def key(self, cell):
-        arm = cell.get("arm") or cell.get("kind")
-        return json.dumps([cell, fingerprint(arm, cell["seed"])], sort_keys=True)
+def tuned(cells, several):
+    """What became of these cells."""
+    return cells.all(tuned_cell, [{"cell": each} for each in several])
 
-    def __getitem__(self, cell):
-        return self.done[self.key(cell)]["result"]
 
-    def __contains__(self, cell):
-        key = self.key(cell)
-        if key in self.done and "arm" in cell and "traced" not in cell:
-            return "distance" in self.done[key]["result"] or not is_measured(cell)
-        return key in self.done
+def first(cells, row, rates=None):
+    """Its cells with the first draw, by which the learning rate is chosen."""
+    settings = cells.settings
+    return cells_of(row, settings.seeds, settings.draws[:1], rates or settings.rates)
 
-    @property
-    def seconds(self):
-        return sum(kept["seconds"] for kept in self.done.values())
 
-    def run(self, work, cells):
-        """Every cell that is not there yet; `work(cell, home)` in a process of its own."""
-        missing = {self.key(cell): cell for cell in cells if cell not in self}
-        if not missing:
-            return
-        context = get_context("spawn")
-        with ProcessPoolExecutor(self.workers, context, initializer=one_thread) as pool:
-            running = {
-                pool.submit(timed, work, cell, self.home): (key, cell)
-                for key, cell in missing.items()
-            }
-            for number, future in enumerate(as_completed(running), start=1):
-                key, cell = running[future]
-                result, seconds = future.result()
-                kept = {"key": key, "cell": cell, "seconds": seconds, "result": result}
-                with self.path.open("a") as file:
-                    file.write(json.dumps(kept) + "\n")
-                self.done[key] = kept
-                brief = {k: v for k, v in result.items() if k != "seen"}
-                print(f"{number}/{len(missing)} {seconds:.0f} s {cell} {brief}", flush=True)
-
-    def cells(self, setting, draws=DRAWS, rates=RATES, seeds=SEEDS):
-        task, labels, arm, auxiliary, frozen = setting
-        options = {"auxiliary": auxiliary, "frozen": frozen, "quick": self.quick}
-        return [
-            cell_of(task, labels, arm, seed, draw, rate, **options)
-            for seed in seeds
-            for draw in draws
-            for rate in rates
-        ]
-
-    def rate(self, setting):
-        """The learning rate of the better validation accuracy on the first draws."""
-        means = {
-            rate: statistics.fmean(
-                self[cell]["validation"] for cell in self.cells(setting, DRAWS[:1], [rate])
-            )
-            for rate in RATES
-        }
-        return max(means, key=means.get)
-
-    def run_settings(self, settings):
-        settings = [*dict.fromkeys(settings)]
-        self.run(tuned_cell, [c for s in settings for c in self.cells(s, DRAWS[:1])])
-        self.run(
-            tuned_cell,
-            [
-                c
-                for draw in DRAWS[1:]
-                for s in settings
-                for c in self.cells(s, [draw], [self.rate(s)])
-            ],
+def rate_of(cells, row):
+    """The learning rate of the better validation accuracy on the first draws."""
+    means = {
+        rate: statistics.fmean(
+            found["validation"] for found in tuned(cells, first(cells, row, [rate]))
         )
-
-    def complete(self, setting):
-        first = self.cells(setting, DRAWS[:1])
-        return all(c in self for c in first) and all(
-            c in self for c in self.cells(setting, DRAWS, [self.rate(setting)])
-        )
+        for rate in cells.settings.rates
+    }
+    return max(means, key=means.get)
 
 
-def timed(work, cell, home):
-    begun = time.process_time()
-    return work(cell, home), round(time.process_time() - begun, 2)
+def run_rows(cells, rows):
+    """All cells of some rows, side by side where there are several processes."""
+    settings, rows = cells.settings, [*dict.fromkeys(rows)]
+    tuned(cells, [cell for row in rows for cell in first(cells, row)])
+    tuned(
+        cells,
+        [
+            cell
+            for row in rows
+            for cell in cells_of(row, settings.seeds, settings.draws[1:], [rate_of(cells, row)])
+        ],
+    )
 
 
-def one_thread():
-    torch.set_num_threads(1)
-
-
-def run_part(grid, part):
-    if part == "pretrain":
-        pretrain(grid)
-        return
-    grid.run_settings(settings_of(part))
-    if part == "labels":
-        grid.run(tuned_cell, pilots(grid))
-    if part == "probe":
-        grid.run(traced_cell, traces(grid))
-
-
-def pretraining_cell(grid, kind, seed, *, size=0, rate, steps, kept=True, watched=True):
+def pretraining_cell(kind, seed, *, size=0, rate, steps, watched=True):
     return {
         "kind": kind,
         "seed": seed,
         "size": size,
         "rate": rate,
         "steps": steps,
-        "kept": kept,
         "watched": watched,
-        "quick": grid.quick,
     }
 
 
-def trials(grid):
+def pretrained(cells, several):
+    return cells.all(pretrained_cell, [{"cell": each} for each in several])
+
+
+def trials(cells):
     """LSTMs of all settings, trained for a while: the best goes on."""
-    options = {"steps": LSTM_TRIAL, "kept": False, "watched": False}
+    options = {"steps": cells.settings.lstm_trial, "watched": False}
     return [
-        pretraining_cell(grid, "LSTM", 0, size=size, rate=rate, **options)
-        for size, rate in LSTM_SETTINGS
+        pretraining_cell("LSTM", 0, size=size, rate=rate, **options) for size, rate in LSTM_SETTINGS
     ]
 
 
-def short_runs(grid):
-    rate = recipe().training.learning_rate
-    gpts = [pretraining_cell(grid, "short", seed, rate=rate, steps=SHORT_STEPS) for seed in SEEDS]
-    best = min(trials(grid), key=lambda cell: grid[cell]["validation_loss"])
-    options = {"size": best["size"], "rate": best["rate"], "steps": SHORT_STEPS}
-    return gpts, [pretraining_cell(grid, "LSTM", seed, **options) for seed in SEEDS]
-
-
-def pretrain(grid):
-    grid.run(pretrained_cell, trials(grid))
-    gpts, lstms = short_runs(grid)
-    grid.run(pretrained_cell, [*gpts, *lstms])
+def short_run(cells, kind, seed):
+    """The short pre-training of a GPT, or of the best LSTM."""
+    steps = cells.settings.short_steps
+    if kind == "short":
+        return pretraining_cell(kind, seed, rate=recipe().training.learning_rate, steps=steps)
+    losses = [found["validation_loss"] for found in pretrained(cells, trials(cells))]
+    best = trials(cells)[losses.index(min(losses))]
+    return pretraining_cell(kind, seed, size=best["size"], rate=best["rate"], steps=steps)
 
 
 PILOT_DRAW, LEARNT = 9, 0.5  # half of the way from chance to the ceiling
 
 
-def pilots(grid):
+def pilots(cells, name):
     """One seed and a draw outside the grid: they decide which number of labels counts as small."""
+    seed, rate = cells.settings.seeds[0], cells.settings.rates[0]
     return [
-        cell_of(name, labels, "pre-trained", SEEDS[0], PILOT_DRAW, RATES[0], quick=grid.quick)
-        for name, (_, _, counts, _, _) in TASKS.items()
-        for labels in counts
+        cell_of(name, labels, "pre-trained", seed, PILOT_DRAW, rate) for labels in TASKS[name][2]
     ]
 
 
-def traces(grid):
+def traces(cells):
     return [
-        cell_of(name, ABLATION[name], "pre-trained", seed, 0, RATES[0], **options)
-        | {"traced": True}
+        cell_of(name, ABLATION[name], "pre-trained", seed, 0, cells.settings.rates[0], **options)
         for name in SWEEP
-        for seed in SEEDS
-        for options in ({"quick": grid.quick}, {"quick": grid.quick, "auxiliary": 0.0})
+        for seed in cells.settings.seeds
+        for options in ({}, {"auxiliary": 0.0})
     ]
 
 
 # ---- intervals --------------------------------------------------------------------------------
-
-
-def student(degrees, p=0.975):
-    """The quantile of Student's t: its density, added up from 0 until p - 1/2 is reached."""
-    x = torch.linspace(0, 20, 200_001, dtype=torch.float64)
-    scale = math.gamma((degrees + 1) / 2) / math.gamma(degrees / 2) / math.sqrt(degrees * math.pi)
-    reached = torch.cumulative_trapezoid(scale * (1 + x**2 / degrees) ** (-(degrees + 1) / 2), x)
-    return float(x[1:][reached >= p - 0.5][0])
-
-
-def of_crossed(table):
-    """Mean and 95 % interval of a table, (seeds, draws): every seed meets every draw.
-
-    The variance of the seeds' means over their number, plus that of the draws' means over theirs;
-    Welch's degrees of freedom. Noise of the single cells counts in both: the interval is careful.
-    """
-    ways = [[statistics.fmean(row) for row in rows] for rows in (table, zip(*table, strict=True))]
-    errors = [statistics.variance(means) / len(means) for means in ways]
-    variance, middle = sum(errors), statistics.fmean(ways[0])
-    if not variance:
-        return [middle] * 3
-    parts = (e**2 / (len(means) - 1) for e, means in zip(errors, ways, strict=True))
-    half = student(variance**2 / sum(parts)) * math.sqrt(variance)
-    return [middle, middle - half, middle + half]
 
 
 def of_cells(table, resamples=2_000):
@@ -668,40 +553,30 @@ def minus(ours, theirs):
 # ---- what is kept -----------------------------------------------------------------------------
 
 
-def summary(grid, setting):
-    """All about one setting: tables (seeds, draws) of what was measured."""
-    rate = grid.rate(setting)
-    names = dict(zip(("task", "labels", "arm", "lambda", "frozen"), setting, strict=True))
+def summary(cells, row):
+    """All about one row: tables (seeds, draws) of what was measured."""
+    settings, rate = cells.settings, rate_of(cells, row)
+    names = dict(zip(("task", "labels", "arm", "lambda", "frozen"), row, strict=True))
     measured = ["validation", "test", "step"]
     if is_measured(names):
         measured += ["distance", "loss_before", "loss_after"]
-    tables = {
-        name: [
-            [grid[cell][name] for cell in grid.cells(setting, DRAWS, [rate], [seed])]
-            for seed in SEEDS
-        ]
-        for name in measured
-    }
-    tried = {
-        str(each): {
-            name: [grid[cell][name] for cell in grid.cells(setting, DRAWS[:1], [each])]
-            for name in ("validation", "test")
-        }
-        for each in RATES
-    }
+    found = [tuned(cells, cells_of(row, [seed], settings.draws, [rate])) for seed in settings.seeds]
+    tables = {name: [[each[name] for each in of_seed] for of_seed in found] for name in measured}
+    tried = {}
+    for each in settings.rates:
+        of_rate = tuned(cells, first(cells, row, [each]))
+        tried[str(each)] = {n: [one[n] for one in of_rate] for n in ("validation", "test")}
     return names | {"rate": rate} | tables | {"tried": tried}
 
 
-def smallest(grid):
+def smallest(cells):
     """{task: the least number of labels that brought the pilot half-way}, by validation."""
     found = {}
     for name, (_, _, counts, _, _) in TASKS.items():
-        task = data(name, grid.quick)
+        task = data(cells.settings, name)
         wanted = task.chance + LEARNT * (task.ceiling - task.chance)
-        pilot = {c["labels"]: c for c in pilots(grid) if c["task"] == name}
-        if not all(cell in grid for cell in pilot.values()):
-            continue
-        values = {labels: grid[cell]["validation"] for labels, cell in pilot.items()}
+        accuracies = [each["validation"] for each in tuned(cells, pilots(cells, name))]
+        values = dict(zip(counts, accuracies, strict=True))
         learnt = [labels for labels in counts if values[labels] >= wanted]
         found[name] = {
             "labels": min(learnt, default=max(counts)),
@@ -711,46 +586,43 @@ def smallest(grid):
     return found
 
 
-def kept_of(grid):
-    found = {}
+def find(cells):
+    settings = cells.settings
+    pretraining = pretraining_of(cells)
     for part in PARTS:
-        for setting in settings_of(part):
-            if setting not in found and grid.complete(setting):
-                found[setting] = summary(grid, setting)
-    small = smallest(grid)
+        run_rows(cells, rows_of(part))
+    rows = dict.fromkeys(row for part in PARTS for row in rows_of(part))
+    found = {row: summary(cells, row) for row in rows}
+    small = smallest(cells)
     margins = []
     for name, about in small.items():
         for labels in TASKS[name][2]:
-            ours, theirs = (
-                found.get((name, labels, a, 0.5, 0)) for a in ("pre-trained", "scratch")
+            ours, theirs = (found[name, labels, arm, 0.5, 0] for arm in ("pre-trained", "scratch"))
+            table = minus(ours["test"], theirs["test"])
+            around = crossed(table)
+            margins.append(
+                {
+                    "task": name,
+                    "family": data(settings, name).family,
+                    "labels": labels,
+                    "smallest": labels == about["labels"],
+                    "crossed": [around.mean, around.low, around.high],
+                    "cells": of_cells(table),
+                }
             )
-            if ours and theirs:
-                table = minus(ours["test"], theirs["test"])
-                margins.append(
-                    {
-                        "task": name,
-                        "family": data(name).family,
-                        "labels": labels,
-                        "smallest": labels == about["labels"],
-                        "crossed": of_crossed(table),
-                        "cells": of_cells(table),
-                    }
-                )
-    kept = {
-        "machine": machine(),
-        "command": COMMAND + (" --quick" if grid.quick else ""),
-        "core_minutes": round(grid.seconds / 60, 1),
-        "seeds": SEEDS,
-        "draws": DRAWS,
-        "rates": RATES,
-        "short_steps": SHORT_STEPS,
+    traced = cells.all(traced_cell, [{"cell": each} for each in traces(cells)])
+    return {
+        "seeds": settings.seeds,
+        "draws": settings.draws,
+        "rates": settings.rates,
+        "short_steps": settings.short_steps,
         "checkpoints": {
             str(seed): hashlib.sha256(
                 (FOLDER / f"seed-{seed}" / "model.safetensors").read_bytes()
             ).hexdigest()
-            for seed in SEEDS
+            for seed in settings.seeds
         },
-        "tasks": {name: about_task(grid, name) for name in TASKS},
+        "tasks": {name: about_task(settings, name) for name in TASKS},
         "ablation": ABLATION,
         "depth": DEPTH,
         "layers": recipe().gpt(2).layers,
@@ -758,17 +630,15 @@ def kept_of(grid):
         "margins": margins,
         "settings": [*found.values()],
         "traces": [
-            {k: c[k] for k in ("task", "lambda", "seed")} | grid[c]
-            for c in traces(grid)
-            if c in grid
+            {name: cell[name] for name in ("task", "lambda", "seed")} | seen
+            for cell, seen in zip(traces(cells), traced, strict=True)
         ],
-        "pretraining": pretraining_of(grid),
+        "pretraining": pretraining,
     }
-    return kept
 
 
-def about_task(grid, name):
-    task, (_, _, counts, steps, batch_size) = data(name, grid.quick), TASKS[name]
+def about_task(settings, name):
+    task, (_, _, counts, steps, batch_size) = data(settings, name), TASKS[name]
     return {
         "family": task.family,
         "chance": task.chance,
@@ -782,30 +652,28 @@ def about_task(grid, name):
     }
 
 
-def pretraining_of(grid):
-    if not all(cell in grid for cell in trials(grid)):
-        return {}
-    gpts, lstms = short_runs(grid)
-    floor = recipe().micro_world().floor_of(unseen()).loss
-    own = {
-        "floor": floor,
-        "released": [language_loss(opened(seed).model, seed) for seed in SEEDS],
-        "zero_shot_released": [
-            zero_shot(opened(seed).model, seed, 20 if grid.quick else ASKED) for seed in SEEDS
-        ],
-        "trials": [
-            {k: cell[k] for k in ("size", "rate", "steps")}
-            | {k: v for k, v in grid[cell].items() if k != "seen"}
-            for cell in trials(grid)
-        ],
-    }
-    for name, cells in (("short", gpts), ("LSTM", lstms)):
-        own[name] = [
-            {k: cell[k] for k in ("seed", "size", "rate", "steps")} | grid[cell]
-            for cell in cells
-            if cell in grid
+def pretraining_of(cells):
+    settings, rows = cells.settings, {}
+    rows["trials"] = trials(cells)
+    for kind in ("short", "LSTM"):
+        rows[kind] = [short_run(cells, kind, seed) for seed in settings.seeds]
+    kept = {"trials": ("size", "rate", "steps")}
+    found = {
+        name: [
+            {key: cell[key] for key in kept.get(name, ("seed", "size", "rate", "steps"))}
+            | {key: value for key, value in about.items() if key != "model"}
+            for cell, about in zip(several, pretrained(cells, several), strict=True)
         ]
-    return own
+        for name, several in rows.items()
+    }
+    for trial in found["trials"]:
+        del trial["seen"]
+    models = {seed: opened(seed).model for seed in settings.seeds}
+    return {
+        "floor": recipe().micro_world().floor_of(unseen()).loss,
+        "released": [language_loss(model, seed) for seed, model in models.items()],
+        "zero_shot_released": [zero_shot(settings, model, s) for s, model in models.items()],
+    } | found
 
 
 def percent(three):
@@ -815,10 +683,7 @@ def percent(three):
 
 def table(kept):
     lines = [
-        "# What did pre-training do? The analysis of the miniature GPT-1",
-        "",
-        f"`{kept['command']}`; {kept['machine']}; {kept['core_minutes']:.0f} minutes of one core",
-        "",
+        "What did pre-training do? The analysis of the miniature GPT-1",
         "Test accuracy with pre-training minus without, points; 95 % intervals that count "
         "seeds and draws as crossed, and over all cells as if they were independent. * marks the "
         "smallest number of labels that brought a pilot half of the way from chance to the "
@@ -845,29 +710,3 @@ def table(kept):
             f"{each['frozen']} | {each['rate']} | {means} |"
         )
     return lines
-
-
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    default = RESULTS.parent / "_build" / "gpt1_analysis"
-    parser.add_argument("cache", type=Path, nargs="?", default=default)
-    parser.add_argument("--part", action="append", choices=PARTS)
-    parser.add_argument("--quick", action="store_true", help="a few steps of everything")
-    parser.add_argument("--only", choices=("scratch", "short", "LSTM"), help="this arm alone")
-    options = parser.parse_args()
-    one_thread()
-    options.cache.mkdir(parents=True, exist_ok=True)
-    grid = Grid(options.cache, options.quick)
-    for part in options.part or PARTS:
-        if options.only:
-            grid.run_settings([s for s in settings_of(part) if s[2] == options.only])
-        else:
-            run_part(grid, part)
-    kept = kept_of(grid)
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / "gpt1_analysis.json").write_text(json.dumps(kept, indent=1) + "\n")
-    record("gpt1_analysis", table(kept))
-
-
-if __name__ == "__main__":
-    main()

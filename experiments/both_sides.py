@@ -21,25 +21,16 @@ takes that of the better validation loss after a short run. Then
     cloze        one task of each family, put as a gap in a text; nothing is fine-tuned
     tasks        the same tasks, fine-tuned from few labels
 
-    python benchmarks/both_sides.py CACHE [--part PART …] [--quick]
-                          an hour and twenty minutes of one core; goes on with what is in CACHE
-
-Writes results/both_sides.json and .md once all parts are there.
+An hour and twenty minutes of one core.
 """
 
-import argparse
-import json
-import math
-import os
 import statistics
 import time
+from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-
 import torch
-from rounds import RESULTS, machine, record
 
 from src.attention.masks import causal_mask
 from src.gpt.both_sides import EncoderDecoderLM, EncoderLM
@@ -55,14 +46,12 @@ from src.texts.microworld import MicroWorld
 from src.texts.microworld_tables import unasked
 from src.texts.microworld_words import ATTRIBUTES, COUNTRIES
 from src.tokens.bytes import END, WordTokenizer
+from src.tools.intervals import interval
 
-COMMAND = "python benchmarks/both_sides.py CACHE"
 LONGER, LEFT = ", longer", ", left only"
 KINDS = ("decoder", "reversed", "encoder", "encoder-decoder", "encoder" + LONGER, "encoder" + LEFT)
-SEEDS, RATES = (0, 1, 2), (3e-3, 6e-3)
-STEPS, PILOT = 5_000, 1_000
+RATES = (3e-3, 6e-3)
 HIDDEN = 0.15  # the share of the tokens that an encoder is asked for
-TEXTS = 200_000  # documents to train on
 CONTEXT, BATCH = 48, 32
 SIDES = {  # what a kind of model is given of a text
     "left": "decoder",
@@ -71,7 +60,6 @@ SIDES = {  # what a kind of model is given of a text
     "both" + LONGER: "encoder" + LONGER,
     "left, hidden": "encoder" + LEFT,
 }
-DOCUMENTS, PAIRS = 120, 400  # for hidden words, for orders
 SURE = 0.01  # nats; a word with less is decided
 STORY = 20  # words that the story shown word by word has at least
 WORLD = {
@@ -98,8 +86,32 @@ TASKS = {  # name: labels, steps, batch size
 }
 BUILDERS = {"same polarity": tasks.same_polarity}
 TUNING_RATES = (1e-3, 3e-3)
-TRAIN, VALIDATION, TEST = 1_100, 200, 400
 SPANS = span_counts(CONTEXT)[1]
+RECIPE = read_toml(Path(__file__).parents[1] / "results" / "gpt1" / "recipe.toml")
+
+
+@dataclass(frozen=True)
+class Settings:
+    seeds: tuple = (0, 1, 2)
+    steps: int = 5_000
+    pilot: int = 1_000
+    texts: int = 200_000  # documents to train on
+    documents: int = 120  # for hidden words
+    pairs: int = 400  # for orders
+    parts: tuple = (1_100, 200, 400)  # labels: to train on, to choose by, to test
+    most: int | None = None  # steps of a fine-tuning; None: those of its task
+
+
+QUICK = Settings(
+    seeds=(0, 1),
+    steps=5,
+    pilot=3,
+    texts=1_000,
+    documents=40,
+    pairs=5,
+    parts=(1_100, 8, 8),
+    most=2,
+)
 
 
 # ---- text and models --------------------------------------------------------------------------
@@ -112,14 +124,13 @@ def world():
 
 def config():
     """Of all models: a GPT's, with the sizes of results/gpt1/recipe.toml."""
-    sizes = read_toml(RESULTS / "gpt1" / "recipe.toml")["model"]
+    sizes = RECIPE["model"]
     return GPTConfig(tokenizer().vocabulary_size, **sizes | {"context_length": CONTEXT})
 
 
 def training(steps, rate):
     """The recipe's settings for so many steps."""
-    settings = read_toml(RESULTS / "gpt1" / "recipe.toml")["training"]
-    settings |= dict.fromkeys(("steps", "every", "save_every"), steps)
+    settings = RECIPE["training"] | dict.fromkeys(("steps", "every", "save_every"), steps)
     warm_up = min(settings["warm_up"], steps // 5)
     return TrainConfig(**settings | {"learning_rate": rate, "warm_up": warm_up})
 
@@ -150,10 +161,10 @@ def ids_of(text):
 
 
 @cache
-def text(seed, count=TEXTS):
+def text(settings, seed):
     """(training, validation) streams of a seed."""
     of_word = [end(), *(tokenizer().encode(word)[0] for word in world().vocabulary[1:])]
-    drawn = world().sample_texts(count, generator=torch.Generator().manual_seed(seed))
+    drawn = world().sample_texts(settings.texts, generator=torch.Generator().manual_seed(seed))
     stream = torch.tensor(of_word)[torch.cat([torch.tensor([0]), *drawn])]
     return stream[: -len(stream) // 50], stream[-len(stream) // 50 :]
 
@@ -201,12 +212,12 @@ def new(kind, seed):
     return GPT(config(), generator=generator)
 
 
-def flops(kind):
+def flops(settings, kind):
     """Multiplications and additions of one text's forward pass in matrix products."""
     c, length = config(), CONTEXT
     if kind != "encoder-decoder":
         return length * c.flops_per_token()
-    (source, inputs), _ = batches(kind, text(0)[1], 0)[0]
+    (source, inputs), _ = batches(kind, text(settings, 0)[1], 0)[0]
     s, t = source.shape[1], inputs.shape[1]
     square, scores = 2 * c.channels**2, 4 * c.channels
     encoder = c.layers * (12 * square * s + scores * s * s)
@@ -214,15 +225,15 @@ def flops(kind):
     return encoder + decoder + 2 * c.vocabulary_size * c.channels * t
 
 
-def steps_of(kind, steps):
+def steps_of(settings, kind, steps):
     """As many steps as cost what the decoder's do; if longer, as many as ask for as many words."""
     words = HIDDEN if kind.endswith(LONGER) else 1
-    return round(steps * flops("decoder") / flops(kind) / words)
+    return round(steps * flops(settings, "decoder") / flops(settings, kind) / words)
 
 
-def pretrained(kind, seed, rate, steps):
+def pretrained(settings, kind, seed, rate, steps):
     """A trained model, its validation loss, and its seconds."""
-    stream, validation = text(seed)
+    stream, validation = text(settings, seed)
     model = new(kind, seed)
     held_out = batches(kind, validation, 50 + seed)
     begun = time.process_time()
@@ -241,7 +252,7 @@ def pretrained(kind, seed, rate, steps):
 
 
 @cache
-def held_out(count=DOCUMENTS):
+def held_out(count):
     """Documents that nobody was trained on: ids of the language, (T,), and their kinds."""
     drawn = world().sample(count, generator=torch.Generator().manual_seed(99))
     return [(world().encode(each.words), each.hidden[0]) for each in drawn]
@@ -254,10 +265,10 @@ def exact_posterior(ids, place):
     return torch.tensor([world().log_prob(each) for each in texts]).softmax(0)
 
 
-def exact_losses():
+def exact_losses(cells):
     """Of each hidden word of each document: surprise given the left, and given both sides."""
     result = []
-    for ids, _ in held_out():
+    for ids, _ in held_out(cells.settings.documents):
         left = (-world().token_log_probs(ids)[:-1]).tolist()
         both = [-float(exact_posterior(ids, t)[ids[t]].log()) for t in range(len(ids) - 1)]
         result.append({"left": left, "both": both})
@@ -265,10 +276,10 @@ def exact_losses():
 
 
 @torch.no_grad()
-def hidden_losses(kind, model):
+def hidden_losses(settings, kind, model):
     """Of each word of each document, the end tokens excepted: its surprise."""
     result = []
-    for text, _ in held_out():
+    for text, _ in held_out(settings.documents):
         ids = ids_of(text)
         if kind == "encoder":
             places = torch.arange(1, len(ids) - 1)
@@ -285,11 +296,12 @@ def hidden_losses(kind, model):
 
 
 @torch.no_grad()
-def order_gaps(model):
+def order_gaps(settings, kind, model):
     """log p of two hidden neighbours, first word first, less the other way round; and the loss."""
     generator, gaps, totals = torch.Generator().manual_seed(5), [], []
-    for number in range(PAIRS):
-        ids = ids_of(held_out()[number % len(held_out())][0])
+    documents = held_out(settings.documents)
+    for number in range(settings.pairs):
+        ids = ids_of(documents[number % len(documents)][0])
         t = int(torch.randint(1, len(ids) - 3, (), generator=generator))
         rows = ids.repeat(3, 1)
         rows[0, [t, t + 1]] = mask()
@@ -320,7 +332,7 @@ def questions():
 
 
 @torch.no_grad()
-def closed_book(kind, model):
+def closed_book(settings, kind, model):
     """The share of facts that are named, of those that are asked in the text, and of the others."""
     right = {True: [], False: []}
     dot = tokenizer().encode(".")
@@ -365,7 +377,7 @@ def gap_log_probs(kind, model, before, after, options):
     return torch.stack(result)
 
 
-def cloze(kind, model):
+def cloze(settings, kind, model):
     """{task: test accuracy} where each task is a gap in a text, and nothing is fine-tuned."""
 
     def asked(texts):
@@ -373,13 +385,13 @@ def cloze(kind, model):
         return gap_log_probs(kind, model, before, ["."] * len(texts), [("no", "yes")] * len(texts))
 
     def right(name, guesses):
-        labels = torch.tensor([example.label for example in task(name).test])
+        labels = torch.tensor([example.label for example in task(settings, name).test])
         return float((guesses == labels).double().mean())
 
-    of = {name: [example.texts for example in task(name).test] for name in TASKS}
-    n = TEST
+    of = {name: [example.texts for example in task(settings, name).test] for name in TASKS}
+    n = settings.parts[-1]
     claims = [f"{story} they say {claim} :" for story, claim in of["entailment"]]
-    verdicts = [task("entailment").labels] * n
+    verdicts = [task(settings, "entailment").labels] * n
     moods = [asked([pair[i] for pair in of["same polarity"]]).argmax(-1) for i in (0, 1)]
     contexts = [texts[0] for texts in of["answers"]]
     choices = [[choice.split()[0] for choice in texts[1:]] for texts in of["answers"]]
@@ -394,17 +406,21 @@ def cloze(kind, model):
 
 
 @cache
-def task(name):
+def task(settings, name):
     build = BUILDERS.get(name) or getattr(tasks, name)
-    sizes = dict(zip(labelled.PARTS, (TRAIN, VALIDATION, TEST), strict=True))
+    sizes = dict(zip(labelled.PARTS, settings.parts, strict=True))
     generator = torch.Generator().manual_seed(7)
     return build(world(), **sizes, generator=generator)
 
 
-def tuned(model, name, seed, rate, quick):
+def tuned(cells, kind, name, seed, rate):
+    """Validation and test accuracy after fine-tuning from few labels."""
+    model = model_of(cells, kind, seed)
     labels, steps, batch_size = TASKS[name]
-    few = task(name).with_labels(labels, generator=torch.Generator().manual_seed(10_000 + seed))
-    steps = 4 if quick else steps
+    few = task(cells.settings, name).with_labels(
+        labels, generator=torch.Generator().manual_seed(10_000 + seed)
+    )
+    steps = min(steps, cells.settings.most or steps)
     config = FinetuneConfig(
         steps=steps,
         learning_rate=rate,
@@ -422,115 +438,72 @@ def tuned(model, name, seed, rate, quick):
 # ---- cells --------------------------------------------------------------------------------------
 
 
-class Cells:
-    """What has been computed, a file each; the models beside it."""
+def pilot(cells, kind, rate):
+    """The validation loss of a short run."""
+    settings = cells.settings
+    steps = steps_of(settings, kind, settings.pilot)
+    return pretrained(settings, kind, 9, rate, steps)[1]
 
-    def __init__(self, home, quick):
-        self.home, self.quick = home / ("quick" if quick else "whole"), quick
-        self.home.mkdir(parents=True, exist_ok=True)
 
-    def __call__(self, name, work):
-        path = self.home / f"{name.replace(' ', '_')}.json"
-        if not path.exists():
-            begun = time.process_time()
-            found = work()
-            kept = {"seconds": round(time.process_time() - begun, 1), "found": found}
-            path.write_text(json.dumps(kept))
-            print(f"{kept['seconds']:6.1f} s  {name}  {str(found)[:90]}", flush=True)
-        return json.loads(path.read_text())["found"]
+def rate_of(cells, kind):
+    """The learning rate of the better short run; the reversed text has the decoder's."""
+    kind = "decoder" if kind == "reversed" else objective(kind)
+    losses = cells.all(pilot, [{"kind": kind, "rate": rate} for rate in RATES])
+    return RATES[losses.index(min(losses))]
 
-    @property
-    def seconds(self):
-        return sum(json.loads(p.read_text())["seconds"] for p in self.home.glob("*.json"))
 
-    def rate(self, kind):
-        """The learning rate of the better short run; the reversed text has the decoder's."""
-        kind = "decoder" if kind == "reversed" else objective(kind)
-        steps = steps_of(kind, 5 if self.quick else PILOT)
+def trained(cells, kind, seed):
+    """The weights of a model, its loss, its seconds and its steps."""
+    settings = cells.settings
+    steps = steps_of(settings, kind, settings.steps)
+    model, loss, seconds = pretrained(settings, kind, seed, rate_of(cells, kind), steps)
+    return {"loss": loss, "seconds": seconds, "steps": steps, "model": model.state_dict()}
 
-        def loss(rate):
-            return self(f"pilot {kind} {rate}", lambda: pretrained(kind, 9, rate, steps)[1])
 
-        return min(RATES, key=loss)
+def model_of(cells, kind, seed):
+    model = new(kind, seed)
+    model.load_state_dict(cells(trained, kind=kind, seed=seed)["model"])
+    return model.eval()
 
-    def model(self, kind, seed):
-        path = self.home / f"{kind}-{seed}.pt"
-        steps = steps_of(kind, 10 if self.quick else STEPS)
 
-        def work():
-            model, loss, seconds = pretrained(kind, seed, self.rate(kind), steps)
-            torch.save(model.state_dict(), path)
-            return {"loss": loss, "seconds": seconds, "steps": steps}
+LOOKS = {
+    "hidden": hidden_losses,
+    "orders": order_gaps,
+    "closed book": closed_book,
+    "cloze": cloze,
+}
 
-        about = self(f"pretrained {kind} {seed}", work)
-        model = new(kind, seed)
-        model.load_state_dict(torch.load(path, weights_only=True))
-        return model.eval(), about
 
-    def looks(self, name, look, kind):
-        """What is seen in the models of a kind, one a seed."""
-        return [
-            self(f"{name} {kind} {seed}", partial(self.look, look, kind, seed)) for seed in SEEDS
-        ]
+def look(cells, name, kind, seed):
+    """What is seen in a model."""
+    return LOOKS[name](cells.settings, objective(kind), model_of(cells, kind, seed))
 
-    def look(self, look, kind, seed):
-        return look(objective(kind), self.model(kind, seed)[0])
 
-    def tuning_rate(self, kind, name):
-        """The fine-tuning rate of the better validation accuracy with the first seed."""
-        cells = {rate: self.tuning(kind, name, SEEDS[0], rate) for rate in TUNING_RATES}
-        return max(cells, key=lambda rate: cells[rate]["validation"])
-
-    def tuning(self, kind, name, seed, rate):
-        return self(
-            f"tuned {kind} {name} {seed} {rate}",
-            lambda: tuned(self.model(kind, seed)[0], name, seed, rate, self.quick),
+def looks(cells, name, kinds):
+    """The same of the models of some kinds, one a seed."""
+    return {
+        kind: cells.all(
+            look, [{"name": name, "kind": kind, "seed": seed} for seed in cells.settings.seeds]
         )
+        for kind in kinds
+    }
 
 
-def run_part(cells, part):
-    """All cells of a part, by name."""
-    if part in KINDS:
-        return {seed: cells.model(part, seed)[1] for seed in SEEDS}
-    if part == "hidden":
-        found = {"exact": cells("exact", exact_losses)}
-        for kind in SIDES.values():
-            found[kind] = cells.looks("hidden", hidden_losses, kind)
-        return found
-    if part == "orders":
-        return {
-            kind: cells.looks("orders", lambda _, model: order_gaps(model), kind)
-            for kind in ("encoder", "encoder" + LONGER)
-        }
-    if part == "closed book":
-        return {kind: cells.looks("closed", closed_book, kind) for kind in TUNED}
-    if part == "cloze":
-        return {kind: cells.looks("cloze", cloze, kind) for kind in TUNED}
-    found = {}
-    for kind in TUNED:
-        for name in TASKS:
-            rate = cells.tuning_rate(kind, name)
-            tests = [cells.tuning(kind, name, seed, rate) for seed in SEEDS]
-            found.setdefault(name, {})[kind] = {
-                "rate": rate,
-                "test": [each["test"] for each in tests],
-                "validation": [each["validation"] for each in tests],
-            }
-    return found
-
-
-PARTS = (*KINDS, "hidden", "orders", "closed book", "cloze", "tasks")
+def tunings(cells, kind, name):
+    """Fine-tuned with the rate of the better validation accuracy with the first seed."""
+    first, *others = cells.settings.seeds
+    options = {"kind": kind, "name": name}
+    tried = cells.all(tuned, [options | {"seed": first, "rate": rate} for rate in TUNING_RATES])
+    best = max(range(len(tried)), key=lambda i: tried[i]["validation"])
+    rate = TUNING_RATES[best]
+    rest = cells.all(tuned, [options | {"seed": seed, "rate": rate} for seed in others])
+    tests = [tried[best], *rest]
+    return {"rate": rate} | {
+        part: [each[part] for each in tests] for part in ("test", "validation")
+    }
 
 
 # ---- the record ---------------------------------------------------------------------------------
-
-T_TWO = 0.95 / math.sqrt(2 * 0.975 * 0.025)  # the 97.5 % point of Student's t with 2 degrees
-
-
-def interval(values):
-    """Mean and half of the 95 % interval, from three seeds."""
-    half = T_TWO * statistics.stdev(values) / math.sqrt(len(values))
-    return statistics.fmean(values), half
 
 
 def shown(values, digits=1, scale=100):
@@ -545,25 +518,25 @@ def decided(left, both):
     return "right decides" if both < SURE else "open"
 
 
-def by_group(values, exact):
+def by_group(documents, values, exact):
     """{group: what it has}, of all words, of each kind of document, and by what decides them."""
     found = {"all": []}
-    for (_, kind), given, of_document in zip(held_out(), exact, values, strict=True):
+    for (_, kind), given, of_document in zip(documents, exact, values, strict=True):
         for left, both, value in zip(given["left"], given["both"], of_document, strict=True):
             for group in ("all", kind, decided(left, both)):
                 found.setdefault(group, []).append(value)
     return found
 
 
-def sample(hidden):
+def sample(documents, hidden):
     """A story word by word: of the longer ones, that whose words the others decide best."""
     stories = [
         number
-        for number, (ids, kind) in enumerate(held_out())
+        for number, (ids, kind) in enumerate(documents)
         if kind == "story" and len(ids) > STORY
     ]
     number = min(stories, key=lambda n: statistics.fmean(hidden["exact"][n]["both"]))
-    ids = held_out()[number][0]
+    ids = documents[number][0]
     return {
         "words": [world().vocabulary[i] for i in ids[:-1]],
         "exact": hidden["exact"][number],
@@ -573,52 +546,57 @@ def sample(hidden):
     }
 
 
-def collected(cells):
-    found = {part: run_part(cells, part) for part in PARTS}
-    hidden, orders = found["hidden"], found["orders"]
+def find(cells):
+    settings = cells.settings
+    for kind in KINDS:  # the models first, side by side where there are several processes
+        cells.all(trained, [{"kind": kind, "seed": seed} for seed in settings.seeds])
+    documents = held_out(settings.documents)
+    hidden = {"exact": cells(exact_losses)} | looks(cells, "hidden", SIDES.values())
+    orders = looks(cells, "orders", ("encoder", "encoder" + LONGER))
 
     def means(values):
-        groups = by_group(values, hidden["exact"])
+        groups = by_group(documents, values, hidden["exact"])
         return {group: statistics.fmean(losses) for group, losses in groups.items()}
+
+    def run(kind, seed):
+        about = cells(trained, kind=kind, seed=seed)
+        return {name: about[name] for name in ("loss", "seconds", "steps")}
 
     exact = {side: [each[side] for each in hidden["exact"]] for side in ("left", "both")}
     return {
-        "about": machine(),
-        "command": COMMAND,
-        "minutes": round(cells.seconds / 60, 1),
-        "seeds": SEEDS,
+        "seeds": settings.seeds,
         "rates": RATES,
         "tuning_rates": TUNING_RATES,
         "world": WORLD,
-        "steps": STEPS,
-        "pilot": PILOT,
+        "steps": settings.steps,
+        "pilot": settings.pilot,
         "context": CONTEXT,
         "batch": BATCH,
-        "sizes": {"validation": VALIDATION, "test": TEST},
+        "sizes": {"validation": settings.parts[1], "test": settings.parts[2]},
         "models": {
             kind: {
-                "rate": cells.rate(kind),
-                "flops": flops(kind),
+                "rate": rate_of(cells, kind),
+                "flops": flops(settings, kind),
                 "parameters": sum(p.numel() for p in new(kind, 0).parameters()),
-                "runs": [found[kind][seed] for seed in SEEDS],
+                "runs": [run(kind, seed) for seed in settings.seeds],
             }
             for kind in KINDS
         },
         "hidden": {
-            "documents": DOCUMENTS,
+            "documents": settings.documents,
             "sure": SURE,
             "words": {
                 group: len(losses)
-                for group, losses in by_group(exact["left"], hidden["exact"]).items()
+                for group, losses in by_group(documents, exact["left"], hidden["exact"]).items()
             },
             "exact": {side: means(values) for side, values in exact.items()},
             "models": {
                 side: [means(losses) for losses in hidden[kind]] for side, kind in SIDES.items()
             },
-            "sample": sample(hidden),
+            "sample": sample(documents, hidden),
         },
         "orders": {
-            "pairs": PAIRS,
+            "pairs": settings.pairs,
             "models": {
                 kind: {
                     "mean": [statistics.fmean(map(abs, each["gaps"])) for each in runs],
@@ -628,31 +606,28 @@ def collected(cells):
                 for kind, runs in orders.items()
             },
         },
-        "closed_book": found["closed book"],
-        "cloze": found["cloze"],
+        "closed_book": looks(cells, "closed book", TUNED),
+        "cloze": looks(cells, "cloze", TUNED),
         "tasks": {
             name: {
-                "family": task(name).family,
+                "family": task(settings, name).family,
                 "labels": TASKS[name][0],
                 "steps": TASKS[name][1],
-                "chance": task(name).chance,
-                "ceiling": task(name).ceiling,
-                "models": found["tasks"][name],
+                "chance": task(settings, name).chance,
+                "ceiling": task(settings, name).ceiling,
+                "models": {kind: tunings(cells, kind, name) for kind in TUNED},
             }
             for name in TASKS
         },
     }
 
 
-def lines_of(result):
-    """The record as a page."""
+def table(result):
     hidden = result["hidden"]
     lines = [
-        "# Decoder, encoder, encoder-decoder at equal compute",
-        "",
-        f"`{result['command']}`; {result['minutes']} minutes of one core. Shown by the chapter "
-        "*Seeing both sides*.",
-        "Mean ± half of the 95 % interval over three seeds.",
+        "Decoder, encoder, encoder-decoder at equal compute",
+        "Shown by the chapter *Seeing both sides*. Mean ± half of the 95 % interval over "
+        f"{len(result['seeds'])} seeds.",
         "",
         "| model | parameters | steps | rate | validation loss |",
         "|:---|---:|---:|---:|---:|",
@@ -701,29 +676,4 @@ def lines_of(result):
     for name in ("asked", "unasked"):
         cells = [shown([run[name] for run in result["closed_book"][kind]]) for kind in TUNED]
         lines.append(f"| closed book, {name}, no labels | | 100 | {' | '.join(cells)} |")
-    return [*lines, "", f"- {result['about']}"]
-
-
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    default = RESULTS.parent / "_build" / "both_sides"
-    parser.add_argument("cache", type=Path, nargs="?", default=default)
-    parser.add_argument("--part", choices=PARTS, nargs="+")
-    parser.add_argument("--quick", action="store_true", help="a few steps each, nothing written")
-    options = parser.parse_args()
-    torch.set_num_threads(1)
-    cells = Cells(options.cache, options.quick)
-    if options.part:
-        for part in options.part:
-            run_part(cells, part)
-        return
-    result = collected(cells)
-    if options.quick:
-        print("\n".join(lines_of(result)))
-        return
-    (RESULTS / "both_sides.json").write_text(json.dumps(result, indent=1) + "\n")
-    record("both_sides", lines_of(result))
-
-
-if __name__ == "__main__":
-    main()
+    return lines

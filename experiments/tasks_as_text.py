@@ -10,24 +10,15 @@
            from the answers alone; both are scored on the answers, in the course of training. The
            learning rate of each is chosen on a seed that is not reported.
 
-    python benchmarks/tasks_as_text.py [--part PART …]        some minutes
-
-Writes results/tasks_as_text.json and .md.
+Some minutes of one core.
 """
 
-import argparse
-import json
 import math
-import os
 import statistics
-from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
 from itertools import product
-from multiprocessing import get_context
-
-os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import torch
-from rounds import RESULTS, machine, record
 from torch.func import grad, vmap
 from torch.nn.utils.rnn import pad_sequence
 
@@ -35,8 +26,23 @@ from src.gpt.gpt2 import GPT, GPTConfig
 from src.likelihood.fitting import fit
 from src.texts.microworld import MicroWorld
 
-SEEDS, CHOICE_SEED = (0, 1, 2), 100
-COMMAND = "python benchmarks/tasks_as_text.py"
+CHOICE_SEED = 100
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Steps of the networks; of the GPTs, by what they learn from, and to choose a rate."""
+
+    seeds: tuple = (0, 1, 2)
+    steps: int = 1_500
+    all_tokens: int = 2_000
+    answers_alone: int = 400
+    trial: int = 300
+    documents: int = 200  # to test on
+
+
+QUICK = Settings(seeds=(0, 1), steps=3, all_tokens=4, answers_alone=4, trial=2, documents=5)
+
 
 # ---- ways --------------------------------------------------------------------------------------
 
@@ -45,7 +51,7 @@ PHASES = torch.linspace(0.0, math.pi, 9)[:-1]
 TASKS = torch.cartesian_prod(torch.arange(8), torch.arange(8))  # (64, 2)
 COUNTS, TRAINED, VALIDATED = (4, 10, 17, 40), 40, 8  # the other 16 are for the test
 EXAMPLES, SHOTS = 10, (1, 2, 3, 5, 10)
-HIDDEN, STEPS, BATCH = 40, 1_500, 16
+HIDDEN, BATCH = 40, 16
 SETTINGS = {  # what is tried for each way: the rate of the inner step, the ridge, the decay
     "head": (1e-3, 1e-2, 1e-1),
     "MAML": (0.02, 0.05, 0.1),
@@ -106,7 +112,7 @@ def told(tasks, x):
     return torch.cat([words[:, None].expand(-1, x.shape[1], -1), x], -1)
 
 
-def trained(way, setting, tasks, seed):
+def trained(way, setting, tasks, seed, steps):
     """The parameters of one network, taught one way on some tasks."""
     generator = torch.Generator().manual_seed(1_000 + seed)
     theta = initial(17 if way == "text" else 1, 64 if way == "head" else 1, generator)
@@ -114,8 +120,8 @@ def trained(way, setting, tasks, seed):
         parameter.requires_grad_()
     rate, decay = 5e-3, setting if way == "text" else 0.0
     optimiser = torch.optim.AdamW(theta.values(), lr=rate, weight_decay=decay)
-    for step in range(STEPS):
-        optimiser.param_groups[0]["lr"] = rate * (1 - step / STEPS)
+    for step in range(steps):
+        optimiser.param_groups[0]["lr"] = rate * (1 - step / steps)
         some = tasks[torch.randint(len(tasks), (BATCH,), generator=generator)]
         support, query = (examples(some, EXAMPLES, generator) for _ in range(2))
         if way == "text":
@@ -157,41 +163,50 @@ def tested(way, setting, theta, tasks, shots, seed):
     return float(after_examples(way, setting, theta, support, query).mean())
 
 
-def ways():
+def ways(cells):
     """Errors by way, number of training tasks and seed; and by number of examples."""
-    found = {"steps": STEPS, "counts": COUNTS, "shots": SHOTS, "seeds": SEEDS, "ways": {}}
+    seeds, steps = cells.settings.seeds, cells.settings.steps
+    found = {"steps": steps, "counts": COUNTS, "shots": SHOTS, "seeds": seeds, "ways": {}}
     found["zero"] = []
-    for seed in SEEDS:
+    for seed in seeds:
         test = shuffled(seed)[TRAINED + VALIDATED :]
         _, y = examples(test, 200, torch.Generator().manual_seed(2_000 + seed))
         found["zero"].append(float(y.square().mean()))
     for way, tried in SETTINGS.items():
-        setting, trials = chosen(way, tried)
+        setting, trials = chosen(cells, way, tried)
         kept = {"setting": setting, "trials": trials, "by_count": {}, "by_shots": {}}
         for count in COUNTS:
-            of_seeds = []
-            for seed in SEEDS:
-                tasks = shuffled(seed)
-                new = tasks[TRAINED + VALIDATED :]
-                theta = trained(way, setting, tasks[:count], seed)
-                of_seeds.append(tested(way, setting, theta, new, EXAMPLES, seed))
-                if count == TRAINED:
-                    of_shots = [tested(way, setting, theta, new, k, seed) for k in SHOTS]
-                    kept["by_shots"][seed] = of_shots
-            kept["by_count"][count] = of_seeds
-            print(way, count, setting, of_seeds, flush=True)
+            several = [
+                {"way": way, "setting": setting, "count": count, "seed": seed} for seed in seeds
+            ]
+            by_shots = cells.all(of_new_tasks, several)
+            kept["by_count"][count] = [errors[EXAMPLES] for errors in by_shots]
+            if count == TRAINED:
+                for seed, errors in zip(seeds, by_shots, strict=True):
+                    kept["by_shots"][seed] = [errors[shots] for shots in SHOTS]
         found["ways"][way] = kept
     return found
 
 
-def chosen(way, tried):
+def of_new_tasks(cells, way, setting, count, seed):
+    """{number of examples: error on tasks never trained on}, after training on so many tasks."""
+    tasks = shuffled(seed)
+    theta = trained(way, setting, tasks[:count], seed, cells.settings.steps)
+    new = tasks[TRAINED + VALIDATED :]
+    return {shots: tested(way, setting, theta, new, shots, seed) for shots in SHOTS}
+
+
+def chosen(cells, way, tried):
     """The setting with the least error on validation tasks, and the errors of all."""
-    tasks, trials = shuffled(CHOICE_SEED), {}
-    held_out = tasks[TRAINED : TRAINED + VALIDATED]
-    for setting in tried:
-        theta = trained(way, setting, tasks[:TRAINED], CHOICE_SEED)
-        trials[setting] = tested(way, setting, theta, held_out, EXAMPLES, CHOICE_SEED)
+    trials = {setting: cells(of_validation, way=way, setting=setting) for setting in tried}
     return min(trials, key=trials.get), trials
+
+
+def of_validation(cells, way, setting):
+    tasks = shuffled(CHOICE_SEED)
+    held_out = tasks[TRAINED : TRAINED + VALIDATED]
+    theta = trained(way, setting, tasks[:TRAINED], CHOICE_SEED, cells.settings.steps)
+    return tested(way, setting, theta, held_out, EXAMPLES, CHOICE_SEED)
 
 
 def shuffled(seed):
@@ -203,8 +218,7 @@ def shuffled(seed):
 
 SMALL = {"people": 3, "places": 3, "objects": 2, "countries": 1, "adjectives": 1, "cast": 2}
 ARMS, RATES = ("all tokens", "answers alone"), (3e-3, 1e-2)
-STEPS_OF = {"all tokens": 2_000, "answers alone": 400}
-TRIAL, CHANNELS, EVERY, DOCUMENTS = 300, 32, 25, 200
+CHANNELS, EVERY = 32, 25
 
 
 def small_world():
@@ -226,9 +240,8 @@ def batch(world, count, generator):
     return inputs, targets, real, asked & real
 
 
-def course(arm, rate, seed, steps):
+def course(cells, arm, rate, seed, steps):
     """The loss on answers, nats, by step."""
-    torch.set_num_threads(1)
     world = small_world()
     generator = torch.Generator().manual_seed(1_000 + seed)
     model = GPT(
@@ -241,7 +254,7 @@ def course(arm, rate, seed, steps):
             inputs, targets, real, answers = batch(world, 32, generator)
             yield inputs, targets, real if arm == "all tokens" else answers
 
-    held_out = batch(world, DOCUMENTS, torch.Generator().manual_seed(2_000 + seed))
+    held_out = batch(world, cells.settings.documents, torch.Generator().manual_seed(2_000 + seed))
     history = fit(
         model,
         batches(),
@@ -256,97 +269,77 @@ def course(arm, rate, seed, steps):
     return history.validation
 
 
-def floor_of_answers(seed):
+def floor_of_answers(cells, seed):
     """What a perfect reader pays for the answers of the same documents, nats."""
     world = small_world()
     generator = torch.Generator().manual_seed(2_000 + seed)
     nats = []
-    for text in world.sample_texts(DOCUMENTS, generator=generator):
+    for text in world.sample_texts(cells.settings.documents, generator=generator):
         asked = text.tolist().index(int(world.encode("?")[0]))
         nats.append(-float(world.token_log_probs(text)[asked + 1]))
     return statistics.fmean(nats)
 
 
-def stories(jobs):
+def stories(cells):
     """The courses of both arms, with the rate chosen for each."""
-    found = {"seeds": SEEDS, "channels": CHANNELS, "trial": TRIAL, "arms": {}}
-    found["floors"] = [floor_of_answers(seed) for seed in SEEDS]
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        trials = {
-            (arm, rate): pool.submit(course, arm, rate, CHOICE_SEED, TRIAL)
-            for arm, rate in product(ARMS, RATES)
+    settings = cells.settings
+    steps = {"all tokens": settings.all_tokens, "answers alone": settings.answers_alone}
+    found = {"seeds": settings.seeds, "channels": CHANNELS, "trial": settings.trial, "arms": {}}
+    found["floors"] = [cells(floor_of_answers, seed=seed) for seed in settings.seeds]
+    pairs, shared = [*product(ARMS, RATES)], {"seed": CHOICE_SEED, "steps": settings.trial}
+    tried = cells.all(course, ({"arm": arm, "rate": rate} | shared for arm, rate in pairs))
+    # The mean over the course: early is better.
+    means = [statistics.fmean(each.values()) for each in tried]
+    trials = dict(zip(pairs, means, strict=True))
+    rates = {arm: min(RATES, key=lambda rate, arm=arm: trials[arm, rate]) for arm in ARMS}
+    for arm in ARMS:
+        several = [
+            {"arm": arm, "rate": rates[arm], "seed": seed, "steps": steps[arm]}
+            for seed in settings.seeds
+        ]
+        found["arms"][arm] = {
+            "rate": rates[arm],
+            "trials": {rate: trials[arm, rate] for rate in RATES},
+            "courses": cells.all(course, several),
         }
-        # The mean over the course: early is better.
-        trials = {key: statistics.fmean(f.result().values()) for key, f in trials.items()}
-        rates = {arm: min(RATES, key=lambda rate, arm=arm: trials[arm, rate]) for arm in ARMS}
-        print(trials, flush=True)
-        courses = {
-            (arm, seed): pool.submit(course, arm, rates[arm], seed, STEPS_OF[arm])
-            for seed, arm in product(SEEDS, ARMS)
-        }
-        for arm in ARMS:
-            found["arms"][arm] = {
-                "rate": rates[arm],
-                "trials": {rate: trials[arm, rate] for rate in RATES},
-                "courses": [courses[arm, seed].result() for seed in SEEDS],
-            }
     return found
 
 
 # ---- the record --------------------------------------------------------------------------------
 
-PARTS = {"ways": lambda jobs: ways(), "stories": stories}
 
-
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--part", action="append", choices=PARTS)
-    parser.add_argument("--jobs", type=int, default=2)
-    wanted = parser.parse_args()
-    torch.set_num_threads(1)
-    path = RESULTS / "tasks_as_text.json"
-    for name in wanted.part or PARTS:
-        found = PARTS[name](wanted.jobs)
-        kept = json.loads(path.read_text("utf-8")) if path.exists() else {}
-        kept |= {"machine": machine(), "command": COMMAND, name: found}
-        path.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
-    record("tasks_as_text", table(kept))
+def find(cells):
+    return {"ways": ways(cells), "stories": stories(cells)}
 
 
 def table(kept):
-    lines = ["# Tasks written as text", "", f"`{kept['command']}`; {kept['machine']}", ""]
-    if "ways" in kept:
-        found = kept["ways"]
-        lines += [
-            f"Mean squared error on 16 new tasks, {EXAMPLES} examples of each (text: none); seeds"
-            f" {found['seeds']}; saying 0 costs {statistics.fmean(found['zero']):.2f}.",
-            "",
-            "| way | training tasks | setting | error by seed |",
-            "|:---|---:|---:|:---|",
+    found = kept["ways"]
+    lines = [
+        "Tasks written as text",
+        f"Mean squared error on 16 new tasks, {EXAMPLES} examples of each (text: none); seeds"
+        f" {found['seeds']}; saying 0 costs {statistics.fmean(found['zero']):.2f}.",
+        "",
+        "| way | training tasks | setting | error by seed |",
+        "|:---|---:|---:|:---|",
+    ]
+    for way, each in found["ways"].items():
+        for count, errors in each["by_count"].items():
+            shown = " ".join(f"{e:.3f}" for e in errors)
+            lines.append(f"| {way} | {count} | {each['setting']} | {shown} |")
+    found = kept["stories"]
+    lines += [
+        "",
+        f"Stories: loss on answers, nats, of which a perfect reader pays none; seeds"
+        f" {found['seeds']}.",
+        "",
+        "| learns from | rate | first step below 0.2 | at the end |",
+        "|:---|---:|:---|:---|",
+    ]
+    for arm, run in found["arms"].items():
+        below = [
+            str(next((step for step, loss in course.items() if loss < 0.2), "never"))
+            for course in run["courses"]
         ]
-        for way, each in found["ways"].items():
-            for count, errors in each["by_count"].items():
-                shown = " ".join(f"{e:.3f}" for e in errors)
-                lines.append(f"| {way} | {count} | {each['setting']} | {shown} |")
-        lines.append("")
-    if "stories" in kept:
-        found = kept["stories"]
-        lines += [
-            f"Stories: loss on answers, nats, of which a perfect reader pays none; seeds"
-            f" {found['seeds']}.",
-            "",
-            "| learns from | rate | first step below 0.2 | at the end |",
-            "|:---|---:|:---|:---|",
-        ]
-        for arm, run in found["arms"].items():
-            below = [
-                str(next((step for step, loss in course.items() if loss < 0.2), "never"))
-                for course in run["courses"]
-            ]
-            ends = " ".join(f"{[*course.values()][-1]:.3f}" for course in run["courses"])
-            lines.append(f"| {arm} | {run['rate']} | {' '.join(below)} | {ends} |")
+        ends = " ".join(f"{[*course.values()][-1]:.3f}" for course in run["courses"])
+        lines.append(f"| {arm} | {run['rate']} | {' '.join(below)} | {ends} |")
     return lines
-
-
-if __name__ == "__main__":
-    main()

@@ -13,27 +13,17 @@ For each of the three released models:
 The learning rates are chosen with other draws, of seed 0: of the tuning by its loss on other
 requests of the same forms, of the policies by their aim J at one price.
 
-    python benchmarks/preferences.py [CACHE] [--seed N …] [--quick]
-                       about ten minutes of one core; goes on with what is in CACHE
-
-Writes results/preferences.json and .md. What each run came to is in CACHE, a file each; with
---seed only that is done, for one model, so that three processes can share the work.
+About ten minutes of one core.
 """
 
-import argparse
-import json
-import os
 import random
 import statistics
-import time
 from copy import deepcopy
+from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-
 import torch
-from rounds import RESULTS, machine, record
 
 from src.gpt.optimisation import linear_decay
 from src.gpt.preferences import (
@@ -56,20 +46,18 @@ from src.likelihood.fitting import fit, mean_loss
 from src.likelihood.surprise import kl_divergence
 from src.texts.requests import FORMS, KINDS, WAYS, Form, liking, opinions, requests
 
-FOLDER = RESULTS / "gpt1"
-SEEDS = (0, 1, 2)
-COMMAND = "python benchmarks/preferences.py"
+FOLDER = Path(__file__).parents[1] / "results" / "gpt1"
 
 # One pairing of each kind with a way is left out of the tuning, and so is the last way.
 LEFT_OUT = {Form(kind, WAYS[way]) for kind, way in zip(KINDS, (1, 3, 2, 1, 4, 4), strict=True)}
 ARMS = {"1 way": 1, "2 ways": 2, "3 ways": 3, "5 ways": 5, "with text": 5, "whole loss": 5}
 RATES = (5e-4, 1e-3, 2e-3)
-PAIRS, STEPS, BATCH, ASKED = 2_400, 200, 32, 50
+BATCH = 32
 
 REQUEST, TOPIC = "what was the film ?", "film"
 ELSE = -3.0  # what the judge thinks of anything that is no opinion
 BETAS = (1.0, 0.5, 0.25)
-METHODS = dict.fromkeys(("REINFORCE", "PPO", "DPO"), 150)  # steps
+METHODS = ("REINFORCE", "PPO", "DPO")
 ANSWERS = 64  # in a batch
 POLICY_RATES = {"REINFORCE": (1e-3, 2e-3), "PPO": (1e-3, 2e-3), "DPO": (2.5e-4, 5e-4, 1e-3, 2e-3)}
 # Rates are chosen at one price. DPO at the lowest one with others, and with four times the steps.
@@ -77,28 +65,35 @@ OTHERS = ((1.25e-4, 1), (2.5e-4, 1), (1e-3, 1), (5e-4, 4))  # (rate, times as ma
 COMPARISONS = (100, 1_000, 10_000)
 
 
+@dataclass(frozen=True)
+class Settings:
+    """Steps of the tuning, of the policies, of the reward models."""
+
+    seeds: tuple = (0, 1, 2)
+    pairs: int = 2_400  # to tune on
+    validated: int = 400
+    steps: int = 200
+    asked: int = 50  # of each form
+    texts: int = 200  # documents for the loss, and texts begun from nothing
+    policy_steps: int = 150
+    reward_steps: int = 200
+
+
+QUICK = Settings(
+    seeds=(0,),
+    pairs=96,
+    validated=64,
+    steps=2,
+    asked=2,
+    texts=5,
+    policy_steps=2,
+    reward_steps=2,
+)
+
+
 @cache
 def opened(seed):
     return open_run(FOLDER / f"seed-{seed}")
-
-
-class Cache:
-    """What was computed before, by name: plain values, each with the seconds that it took."""
-
-    def __init__(self, folder, quick):
-        self.folder, self.quick, self.seconds = folder, quick, 0.0
-        folder.mkdir(parents=True, exist_ok=True)
-
-    def __call__(self, name, make):
-        path = self.folder / f"{name.replace(' ', '-')}{'-quick' * self.quick}.json"
-        if not path.exists():
-            started = time.process_time()
-            value = make()
-            path.write_text(json.dumps([value, time.process_time() - started]))
-            print(name, value if len(str(value)) < 300 else "", flush=True)
-        value, seconds = json.loads(path.read_text())
-        self.seconds += seconds
-        return value
 
 
 # ---- instructions ----------------------------------------------------------------------------
@@ -199,14 +194,14 @@ def summary(right, forms):
     }
 
 
-def text_loss(model, seed):
+def text_loss(settings, model, seed):
     """Nats per token on documents that nobody trained on."""
-    texts = documents(opened(seed), 200, torch.Generator().manual_seed(8_000))
+    texts = documents(opened(seed), settings.texts, torch.Generator().manual_seed(8_000))
     context, texts = model.config.context_length, [torch.tensor(ids) for ids in texts]
     return corpus_perplexity(model, texts, context_length=context, batch_size=50).loss
 
 
-def own_accord(model, seed, count=200):
+def own_accord(model, seed, count):
     """The share of texts, begun from nothing, that begin as requests do and no document does."""
     run = opened(seed)
     texts = generate(
@@ -224,74 +219,69 @@ def own_accord(model, seed, count=200):
     return statistics.fmean(map(bool, asks))
 
 
-def rate_of(kept):
+def trial(cells, rate):
+    """The loss on other requests of a model that is tuned with a rate."""
+    settings, forms, run = cells.settings, forms_of(5), opened(0)
+    training = batches_of(run, forms, settings.pairs, seed=500)
+    model = instructed(run, training, rate=rate, steps=settings.steps, seed=500)
+    return mean_loss(model, batches_of(run, forms, settings.validated, seed=501))
+
+
+def rate_of(cells):
     """The learning rate of the tuning, and the validation losses that chose it."""
-
-    def loss(rate):
-        forms, run = forms_of(5), opened(0)
-        training = batches_of(run, forms, PAIRS, seed=500)
-        model = instructed(run, training, rate=rate, steps=steps_of(kept), seed=500)
-        return mean_loss(model, batches_of(run, forms, 400, seed=501))
-
-    trials = [{"rate": r, "loss": kept(f"trial {r}", partial(loss, r))} for r in RATES]
+    losses = cells.all(trial, [{"rate": rate} for rate in RATES])
+    trials = [{"rate": rate, "loss": loss} for rate, loss in zip(RATES, losses, strict=True)]
     return min(trials, key=lambda trial: trial["loss"])["rate"], trials
 
 
-def steps_of(kept):
-    return 3 if kept.quick else STEPS
-
-
-def model_of(kept, arm, seed):
-    """The model of an arm, tuned."""
-    ways, run = ARMS[arm], opened(seed)
+def weights(cells, arm, seed):
+    """The weights of the model of an arm, tuned."""
+    settings, ways, run = cells.settings, ARMS[arm], opened(seed)
     options = {"text": arm == "with text", "whole": arm == "whole loss"}
-    batches = batches_of(run, forms_of(ways), PAIRS, seed=600 + seed, **options)
-    return instructed(run, batches, rate=rate_of(kept)[0], steps=steps_of(kept), seed=seed)
+    batches = batches_of(run, forms_of(ways), settings.pairs, seed=600 + seed, **options)
+    rate, _ = rate_of(cells)
+    return instructed(run, batches, rate=rate, steps=settings.steps, seed=seed).state_dict()
 
 
-@cache
-def tuned_model(kept, seed):
-    """The model that the policies begin from; made anew where the cache has only its scores."""
-    return model_of(kept, "5 ways", seed)
+def model_of(cells, arm, seed):
+    """The model of an arm; "5 ways" is what the policies begin from."""
+    model = deepcopy(opened(seed).model)
+    if arm != "base":
+        model.load_state_dict(cells(weights, arm=arm, seed=seed))
+    return model.eval()
 
 
-def arm_of(kept, arm, seed):
+def arm_of(cells, arm, seed):
     """What an arm can do."""
-    if arm == "base":
-        model = opened(seed).model
-    else:
-        model = tuned_model(kept, seed) if arm == "5 ways" else model_of(kept, arm, seed)
-    right = accuracies(model, seed, 4 if kept.quick else ASKED)
+    settings, model = cells.settings, model_of(cells, arm, seed)
+    right = accuracies(model, seed, settings.asked)
     return (
-        {"arm": arm, "seed": seed, "text": text_loss(model, seed)}
+        {"arm": arm, "seed": seed, "text": text_loss(settings, model, seed)}
         | summary(right, forms_of(ARMS.get(arm, 5)))
-        | {"own_accord": own_accord(model, seed)}
+        | {"own_accord": own_accord(model, seed, settings.texts)}
     )
 
 
-def floor_of(seed):
+def floor_of(settings, seed):
     """That of the documents of `text_loss`."""
     run = opened(seed)
-    drawn = documents(run, 200, torch.Generator().manual_seed(8_000))
+    drawn = documents(run, settings.texts, torch.Generator().manual_seed(8_000))
     words = [[*run.tokenizer.decode(ids[1:-1]).split(), "<end>"] for ids in drawn]
     return run.config.micro_world().floor_of(words).loss
 
 
-def instructions(kept, seeds):
-    rate, trials = rate_of(kept)
-    arms = [
-        kept(f"{arm} {seed}", partial(arm_of, kept, arm, seed))
-        for seed in seeds
-        for arm in ("base", *ARMS)
-    ]
+def instructions(cells):
+    settings = cells.settings
+    rate, trials = rate_of(cells)
+    arms = [{"arm": arm, "seed": seed} for seed in settings.seeds for arm in ("base", *ARMS)]
     return {
         "trials": trials,
         "rate": rate,
-        "steps": steps_of(kept),
-        "pairs": PAIRS,
-        "asked": ASKED,
-        "floor": [floor_of(seed) for seed in seeds],
-        "arms": arms,
+        "steps": settings.steps,
+        "pairs": settings.pairs,
+        "asked": settings.asked,
+        "floor": [floor_of(settings, seed) for seed in settings.seeds],
+        "arms": cells.all(arm_of, arms),
     }
 
 
@@ -381,36 +371,36 @@ def tuned(instance, method, beta, *, rate, steps, seed):
 
 
 @cache
-def instance_of(kept, seed):
-    return Instance(seed, tuned_model(kept, seed))
+def instance_of(cells, seed):
+    return Instance(seed, model_of(cells, "5 ways", seed))
 
 
-def policy_rate(kept, method):
+def policy_trial(cells, method, rate):
+    instance = instance_of(cells, 0)
+    policy = tuned(instance, method, 0.5, rate=rate, steps=cells.settings.policy_steps, seed=100)
+    return {"method": method, "rate": rate} | instance.found(policy, 0.5)
+
+
+def policy_rate(cells, method):
     """The learning rate of a method, and what the rates came to that were tried."""
-
-    def trial(rate):
-        steps = 2 if kept.quick else METHODS[method]
-        instance = instance_of(kept, 0)
-        policy = tuned(instance, method, 0.5, rate=rate, steps=steps, seed=100)
-        return {"method": method, "rate": rate} | instance.found(policy, 0.5)
-
-    trials = [kept(f"{method} trial {rate}", partial(trial, rate)) for rate in POLICY_RATES[method]]
+    several = [{"method": method, "rate": rate} for rate in POLICY_RATES[method]]
+    trials = cells.all(policy_trial, several)
     return max(trials, key=lambda each: each["aim"])["rate"], trials
 
 
-def point_of(kept, method, seed, beta, rate=None, longer=1):
+def point_of(cells, method, seed, beta, rate=None, longer=1):
     """Where a method comes to at a price, with a rate of its own or the one that was chosen."""
-    steps = 2 if kept.quick else longer * METHODS[method]
-    instance = instance_of(kept, seed)
-    rate = policy_rate(kept, method)[0] if rate is None else rate
+    steps = longer * cells.settings.policy_steps
+    instance = instance_of(cells, seed)
+    rate = policy_rate(cells, method)[0] if rate is None else rate
     policy = tuned(instance, method, beta, rate=rate, steps=steps, seed=seed)
     about = {"method": method, "seed": seed, "beta": beta, "rate": rate, "steps": steps}
     return about | instance.found(policy, beta)
 
 
-def frontier_of(kept, seed):
+def frontier_of(cells, seed):
     """The exact optima of one model at many prices."""
-    instance = instance_of(kept, seed)
+    instance = instance_of(cells, seed)
     base = instance.log_probs.exp()
     best = [
         tilted(instance.log_probs, instance.rewards, beta=0.08 * 1.25**k).exp() for k in range(24)
@@ -424,42 +414,39 @@ def frontier_of(kept, seed):
     }
 
 
-def policies(kept, seeds):
+def policies(cells):
+    seeds, steps = cells.settings.seeds, cells.settings.policy_steps
+    chosen = {method: policy_rate(cells, method) for method in METHODS}
     points = [
-        kept(f"{method} {seed} {beta}", partial(point_of, kept, method, seed, beta))
+        {"method": method, "seed": seed, "beta": beta}
         for seed in seeds
         for beta in BETAS
         for method in METHODS
     ]
     others = [
-        kept(
-            f"DPO {s} {BETAS[-1]} at {rate} times {longer}",
-            partial(point_of, kept, "DPO", s, BETAS[-1], rate, longer),
-        )
-        for s in seeds
+        {"method": "DPO", "seed": seed, "beta": BETAS[-1], "rate": rate, "longer": longer}
+        for seed in seeds
         for rate, longer in OTHERS
     ]
-    frontiers = [kept(f"frontier {s}", partial(frontier_of, kept, s)) for s in seeds]
-    chosen = {method: policy_rate(kept, method) for method in METHODS}
     return {
         "request": REQUEST,
         "else": ELSE,
         "answers": ANSWERS,
-        "steps": METHODS,
+        "steps": dict.fromkeys(METHODS, steps),
         "rates": {method: rate for method, (rate, _) in chosen.items()},
         "trials": [trial for _, trials in chosen.values() for trial in trials],
-        "points": points,
-        "others": others,
-        "frontiers": frontiers,
+        "points": cells.all(point_of, points),
+        "others": cells.all(point_of, others),
+        "frontiers": cells.all(frontier_of, [{"seed": seed} for seed in seeds]),
     }
 
 
 # ---- reward models ---------------------------------------------------------------------------
 
 
-def error_of(kept, seed, count):
+def error_of(cells, seed, count):
     """How far a GPT's reward is from the judge's, up to a constant, on the base's own answers."""
-    instance = instance_of(kept, seed)
+    instance = instance_of(cells, seed)
     listed, truth = instance.log_probs[:-1], instance.rewards[:-1]
     probs = listed.softmax(0)
     generator = torch.Generator().manual_seed(1_000 + seed)
@@ -473,7 +460,7 @@ def error_of(kept, seed, count):
             one, two = (tuple(p[i] for p in instance.answers) for i in (first, second))
             yield (one, two), preferred
 
-    steps = 2 if kept.quick else 200
+    steps = cells.settings.reward_steps
     fit(
         model,
         data(),
@@ -490,12 +477,15 @@ def error_of(kept, seed, count):
     return {"seed": seed, "comparisons": count, "error": error}
 
 
-def rewards(kept, seeds):
-    return [
-        kept(f"reward {seed} {count}", partial(error_of, kept, seed, count))
-        for seed in seeds
-        for count in COMPARISONS
-    ]
+def find(cells):
+    seeds = cells.settings.seeds
+    compared = [{"seed": seed, "count": count} for seed in seeds for count in COMPARISONS]
+    return {
+        "seeds": seeds,
+        "instructions": instructions(cells),
+        "policies": policies(cells),
+        "rewards": cells.all(error_of, compared),
+    }
 
 
 # ---- the record ------------------------------------------------------------------------------
@@ -511,10 +501,7 @@ def spread(values):
 def table(kept):
     told, played = kept["instructions"], kept["policies"]
     lines = [
-        "# Instructions and preferences, with the miniature GPT-1",
-        "",
-        f"`{kept['command']}`; {kept['machine']}; {kept['core_minutes']:.0f} minutes of one core",
-        "",
+        "Instructions and preferences, with the miniature GPT-1",
         f"Three pre-trained models; means, and least to greatest. Tuned for {told['steps']} steps "
         f"on {told['pairs']:,} requests. Exact answers in forms of the language itself, of the "
         "tuning, of new pairings and of a new way; nats per token on ordinary text (floor "
@@ -558,35 +545,3 @@ def table(kept):
         errors = [e["error"] for e in kept["rewards"] if e["comparisons"] == count]
         lines.append(f"| {count:,} | {spread(errors)} |")
     return lines
-
-
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    default = RESULTS.parent / "_build" / "preferences"
-    parser.add_argument("cache", type=Path, nargs="?", default=default)
-    parser.add_argument("--seed", type=int, action="append", choices=SEEDS)
-    parser.add_argument("--quick", action="store_true", help="a few steps of everything")
-    options = parser.parse_args()
-    torch.set_num_threads(1)
-    kept = Cache(options.cache, options.quick)
-    seeds = options.seed or SEEDS
-    found = {
-        "instructions": instructions(kept, seeds),
-        "policies": policies(kept, seeds),
-        "rewards": rewards(kept, seeds),
-    }
-    if options.seed:
-        return
-    found = {
-        "machine": machine(),
-        "command": COMMAND + (" --quick" if options.quick else ""),
-        "core_minutes": round(kept.seconds / 60, 1),
-        "seeds": SEEDS,
-    } | found
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / "preferences.json").write_text(json.dumps(found, indent=1) + "\n")
-    record("preferences", table(found))
-
-
-if __name__ == "__main__":
-    main()

@@ -1,7 +1,7 @@
 """What is kept of a checkpoint that is released, so that anybody can tell it from another one.
 
-Shared by the benchmarks that train the checkpoints under results/: train by a recipe, go on where
-a run was broken off, release, and record what a test compares (`tests/released.py`).
+Shared by the experiments that train the checkpoints under results/: train by a recipe, release, and
+record what a test compares (`tests/released.py`).
 """
 
 import hashlib
@@ -9,17 +9,22 @@ import shutil
 
 import torch
 
-from src.gpt.runs import floor_of, open_run, release, scores, train_run
+from src.gpt.runs import RunConfig, floor_of, open_run, release, scores, train_run
 from src.likelihood.evaluation import total
 from src.tools import checkpoints
 
-FIRST_STEPS, TEXTS = 20, 200
+FIRST_STEPS = 20
 
 
-def trained(config, folder):
-    """A run of these settings in a folder, gone on with if it was begun."""
-    train_run(config, folder, device=torch.device("cpu"), resume=True, progress=False)
-    return open_run(folder)
+def trained(cells, folder, recipe, changes):
+    """Fill a folder with the run of a recipe, changed; both are tables."""
+    config = RunConfig.from_tables(recipe, changes)
+    train_run(config, folder, device=torch.device("cpu"), progress=False)
+
+
+def published(cells, folder, recipe, changes):
+    """Fill a folder with that run as it is released."""
+    release(open_run(cells.folder(trained, recipe=recipe, changes=changes)), folder)
 
 
 def minutes(folder):
@@ -28,10 +33,11 @@ def minutes(folder):
     return (ended - begun) / 60
 
 
-def released(run, folder, target, texts):
-    """Release the run of a folder; what there is to say about it, and its loss on some texts."""
-    shutil.rmtree(target, ignore_errors=True)
-    release(run, target)
+def described(cells, texts, recipe, changes):
+    """What there is to say about that run, and its loss on some texts."""
+    options = {"recipe": recipe, "changes": changes}
+    folder, target = (cells.folder(work, **options) for work in (trained, published))
+    run = open_run(folder)
     score, floor = total(scores(run, texts)), floor_of(run, texts)
     history = checkpoints.read(folder / "last.pt")["history"]
     weights = (target / "model.safetensors").read_bytes()
@@ -48,6 +54,13 @@ def released(run, folder, target, texts):
         "test_loss": score.loss,
         "test_floor": floor.loss,
     }
+
+
+def place(cells, target, recipe, folders):
+    """Put the checkpoints beside a record: {name of a folder: changes of the recipe}."""
+    for name, changes in folders.items():
+        shutil.rmtree(target / name, ignore_errors=True)
+        shutil.copytree(cells.folder(published, recipe=recipe, changes=changes), target / name)
 
 
 def rows(points, *more):

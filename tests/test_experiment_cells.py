@@ -1,0 +1,293 @@
+"""The results of experiments are kept, and never handed out when something has changed."""
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+
+from experiments.__main__ import main
+from experiments.shared import cells as module
+from experiments.shared.cells import Cells
+
+ROOT = Path(__file__).parents[1]
+FILES = {
+    "experiments/coins.py": """
+        from src.coin import toss
+
+        SIDES = 2
+        CHAPTER = ROOT / "book/part/coins.md"
+        """,
+    "experiments/shared/nothing.py": "",
+    "src/__init__.py": "",
+    "src/coin.py": "from .draw import draw\n",
+    "src/draw.py": "def draw(): return 1\n",
+    "src/other.py": "",
+    "src/words.txt": "heads tails\n",
+    "book/part/coins.md": "# Coins\n\n```{code-cell}\nimport src.other\n```\n",
+    "results/coins/recipe.toml": "steps = 1\n",
+    "results/coins/result.json": "{}",
+    "results/others/result.json": "{}",
+}
+
+
+@dataclass(frozen=True)
+class Settings:
+    steps: int = 3
+
+
+COUNTED = []  # one for each time that some work was done
+
+
+def count(cells, side):
+    COUNTED.append(side)
+    return {"side": side, "steps": cells.settings.steps, "state": torch.arange(3)}
+
+
+def outer(cells, side):
+    return [cells(count, side=side)["side"], sum(i * i for i in range(200_000))]
+
+
+def refuse(cells):
+    raise ArithmeticError("no")
+
+
+def write(cells, folder, side):
+    COUNTED.append(side)
+    (folder / "deep").mkdir()
+    (folder / "deep" / "side.txt").write_text(side)
+
+
+@pytest.fixture
+def project(tmp_path):
+    COUNTED.clear()
+    for name, text in FILES.items():
+        path = tmp_path / "project" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("\n".join(line.removeprefix(" " * 8) for line in text.split("\n")))
+    return tmp_path / "project"
+
+
+def new(project, settings=None, jobs=1):
+    path = project / "experiments" / "coins.py"
+    home = project / "_build" / "coins"
+    return Cells(path, settings or Settings(), home, jobs=jobs, root=project)
+
+
+def times(project, **options):
+    """How often the work is done when it is asked for once more."""
+    COUNTED.clear()
+    new(project, **options)(count, side="heads")
+    return len(COUNTED)
+
+
+def test_what_was_found_is_found_again_and_not_computed_again(project):
+    found = new(project)(count, side="heads")
+    again = new(project)(count, side="heads")
+    assert COUNTED == ["heads"]
+    assert again.pop("state").equal(found.pop("state"))
+    assert found == again == {"side": "heads", "steps": 3}
+
+
+def test_other_arguments_settings_and_work_are_other_results(project):
+    assert times(project) == 1
+    assert new(project)(count, side="tails")["side"] == "tails"
+    assert new(project, Settings(steps=4))(count, side="heads")["steps"] == 4
+    assert new(project)(outer, side="heads")[0] == "heads"
+    assert times(project) == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        ("experiments/coins.py", "SIDES = 2", "SIDES = 3"),  # a constant
+        ("src/coin.py", "draw\n", "draw  # fair\n"),  # an imported module
+        ("src/draw.py", "return 1", "return 0"),  # what that imports in turn
+        ("src/words.txt", "tails", "edge"),  # what a module may read
+        ("book/part/coins.md", "import src", "x = 1; import src"),  # a chapter that is run
+        ("src/other.py", "", "x = 1"),  # what the chapter imports
+        ("results/coins/recipe.toml", "1", "2"),
+    ],
+)
+def test_after_a_change_it_is_computed_again_and_after_its_return_not(project, name, old, new):
+    own = project / "experiments" / "coins.py"
+    own.write_text(own.read_text() + '\nOWN = "coins"\n')
+    path, before = project / name, (project / name).read_text()
+    assert times(project) == 1
+    path.write_text(before.replace(old, new, 1))
+    assert times(project) == 1
+    assert times(project) == 0
+    path.write_text(before)
+    assert times(project) == 0
+
+
+@pytest.mark.parametrize(
+    "name", ["results/coins/result.json", "results/others/result.json", "src/unused.py"]
+)
+def test_what_it_does_not_read_does_not_count(project, name):
+    own = project / "experiments" / "coins.py"
+    own.write_text(own.read_text() + '\nOWN = "coins"\n')
+    assert times(project) == 1
+    (project / name).write_text("[]")
+    assert times(project) == 0
+
+
+def test_a_record_of_another_experiment_counts_if_it_is_named(project):
+    own = project / "experiments" / "coins.py"
+    own.write_text(own.read_text() + '\nOTHER = "others"\n')
+    assert times(project) == 1
+    (project / "results/others/result.json").write_text("[]")
+    assert times(project) == 1
+
+
+def test_another_environment_is_another_result(project, monkeypatch):
+    import _ext.dependencies as dependencies
+
+    assert times(project) == 1
+    monkeypatch.setattr(dependencies, "environment", lambda: "another torch")
+    assert times(project) == 1
+
+
+@pytest.mark.parametrize("left", [0, 10, 0.5, 0.99])
+def test_a_file_that_was_cut_is_computed_again(project, left):
+    assert times(project) == 1
+    (path,) = (project / "_build" / "coins").glob("*.pt")
+    whole = path.read_bytes()
+    path.write_bytes(whole[: left if isinstance(left, int) else int(left * len(whole))])
+    assert times(project) == 1
+    assert times(project) == 0
+
+
+def test_work_that_fails_leaves_nothing(project):
+    for _ in range(2):
+        with pytest.raises(ArithmeticError):
+            new(project)(refuse)
+    assert list((project / "_build" / "coins").iterdir()) == []
+
+
+def test_what_was_computed_while_the_code_changed_is_not_kept(project):
+    cells = new(project)
+    (project / "src/draw.py").write_text("def draw(): return 0\n")
+    with pytest.raises(RuntimeError, match="has changed"):
+        cells(count, side="heads")
+    assert list((project / "_build" / "coins").iterdir()) == []
+
+
+def test_seconds_are_counted_once_whoever_asks(project):
+    cells = new(project)
+    cells(outer, side="heads")
+    asked = cells.seconds
+    assert asked == pytest.approx(cells.inside)  # outer without what count took, and count
+    cells(count, side="heads")
+    assert cells.seconds == asked > 0
+    again = new(project)
+    again(outer, side="heads")
+    assert again.seconds == asked
+
+
+def test_a_folder_is_filled_once(project):
+    folder = new(project).folder(write, side="heads")
+    assert (folder / "deep" / "side.txt").read_text() == "heads"
+    assert new(project).folder(write, side="heads") == folder
+    assert COUNTED == ["heads"]
+
+
+@pytest.mark.parametrize("cut", ["deep/side.txt", None])
+def test_a_folder_that_is_no_longer_whole_is_filled_again(project, cut):
+    folder = new(project).folder(write, side="heads")
+    if cut:
+        (folder / cut).write_text("hea")
+    else:
+        folder.rename(folder.with_name("elsewhere"))
+    again = new(project).folder(write, side="heads")
+    assert (again / "deep" / "side.txt").read_text() == "heads"
+    assert len(COUNTED) == 2
+
+
+def test_two_that_fill_the_same_folder_do_not_meet(project):
+    def write_after_another(cells, folder, side):
+        if not COUNTED:
+            write(new(project), folder, side)
+            other = new(project).folder(write_after_another, side=side)
+            assert other != folder
+        else:
+            write(cells, folder, side)
+
+    folder = new(project).folder(write_after_another, side="heads")
+    assert (folder / "deep" / "side.txt").read_text() == "heads"
+    assert len(COUNTED) == 2
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_file_that_another_process_holds_open_is_left_as_it_is(project, kept, monkeypatch):
+    replacing = module.replacing
+
+    @contextmanager
+    def refusing(path):
+        if kept:
+            monkeypatch.setattr(module, "replacing", replacing)
+            new(project)(count, side="heads")
+        raise PermissionError("it is open")
+        yield
+
+    monkeypatch.setattr(module, "replacing", refusing)
+    if not kept:
+        with pytest.raises(PermissionError):
+            new(project)(count, side="heads")
+    else:
+        assert new(project)(count, side="heads")["side"] == "heads"
+        assert times(project) == 0
+
+
+def test_several_are_found_in_their_order(project):
+    sides = [{"side": side} for side in ("heads", "tails", "edge")]
+    found = new(project).all(count, sides)
+    assert [each["side"] for each in found] == ["heads", "tails", "edge"] == COUNTED
+
+
+def test_several_processes_compute_what_is_missing(project, monkeypatch):
+    asked = []
+
+    class Pool:
+        """Does at once what it is asked for."""
+
+        def __init__(self, *_, **__):
+            pass
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            pass
+
+        def submit(self, function, *arguments, **options):
+            asked.append((options, function.jobs))
+            function(*arguments, **options)
+            return self
+
+        def result(self):
+            pass
+
+    monkeypatch.setattr(module, "ProcessPoolExecutor", Pool)
+    new(project)(count, side="tails")
+    sides = [{"side": side} for side in ("heads", "tails", "edge")]
+    found = new(project, jobs=2).all(count, sides)
+    assert asked == [({"side": "heads"}, 1), ({"side": "edge"}, 1)]
+    assert [each["side"] for each in found] == ["heads", "tails", "edge"]
+    assert COUNTED == ["tails", "heads", "edge"]
+
+
+# ---- the experiments -------------------------------------------------------------------------
+
+
+def test_a_quick_run_is_never_written_to_results(capsys):
+    with pytest.raises(SystemExit):
+        main(["reversal", "--quick", "--to", str(ROOT / "results")])
+    assert "a quick run is no record" in capsys.readouterr().err
+
+
+def test_an_unknown_experiment_is_refused(capsys):
+    with pytest.raises(SystemExit):
+        main(["reversals"])
+    assert "got ['reversals']" in capsys.readouterr().err
