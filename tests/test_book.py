@@ -342,11 +342,16 @@ def undocumented_names(name, source):
             yield f"{name}:{getattr(node, 'lineno', 1)}: {path} has no docstring"
 
 
+def is_promise(node):
+    """Whether a method of a protocol has no body: the docstring of the protocol explains it."""
+    return [ast.unparse(each) for each in node.body] == ["..."]
+
+
 def public_definitions(node, path):
     yield node, path
     for child in node.body:
         if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            if child.name.startswith("_"):
+            if child.name.startswith("_") or is_promise(child):
                 continue
             if isinstance(child, ast.ClassDef):
                 yield from public_definitions(child, child.name)
@@ -362,6 +367,8 @@ def test_an_undocumented_name_is_found():
         "m.py:3: f has no docstring",
         "m.py:6: g has no docstring",
     ]
+    promise = '"""M."""\nclass C:\n    """C."""\n    def g(self): ...\n    def h(self): pass\n'
+    assert list(undocumented_names("m.py", promise)) == ["m.py:5: h has no docstring"]
     assert list(undocumented_names("m.py", "x = 1\n")) == ["m.py:1: m.py has no docstring"]
 
 
