@@ -1,8 +1,8 @@
 """Is a released checkpoint the one that was recorded, and does its recipe make it?
 
-What `experiments/shared/released.py` records of a checkpoint is compared here, for every model that is
-released: check sum, settings, loss on fixed texts, and the losses of the first steps. Checkpoints
-of one corpus share it, since making it takes longer than the rest.
+What `experiments/shared/released.py` records of a checkpoint is compared here, for every model that
+is released: check sum, settings, loss on fixed texts, and the losses of the first steps.
+Checkpoints of one corpus share it, since making it takes longer than the rest.
 """
 
 import hashlib
