@@ -107,12 +107,12 @@ class TaskModel(nn.Module):
         need the lengths, (B, S): they would look at the padding.
         """
         rows = ids.flatten(0, 1)
-        if not hasattr(self.backbone, "extracted"):  # then no state looks at what comes after it
+        if self.backbone.causal:  # then no state looks at the padding
             states = self.backbone.states(rows)
         elif lengths is None:
             raise ValueError("expected lengths for a model that looks to the right, got None")
         else:
-            states = self.backbone.extracted(rows, lengths.flatten())
+            states = self.backbone.extracted(rows, lengths.flatten())  # type: ignore[attr-defined]
         return states.unflatten(0, ids.shape[:2])
 
     def classify(self, states: Tensor, lengths: Tensor) -> Tensor:
