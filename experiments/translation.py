@@ -22,7 +22,7 @@ class Settings:
     shorter: int = 1  # by how much steps and tests are divided
 
 
-QUICK = Settings(seeds=(0,), shorter=200)
+QUICK = Settings(seeds=(0,), shorter=10)
 
 
 @cache
