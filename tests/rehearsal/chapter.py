@@ -56,11 +56,16 @@ class Shortened:
 
 
 def put_in_place(where):
-    """Let `device()` give this device, unless another is asked for by name."""
+    """Let `device()` give this device, unless another is asked for, as everywhere, after this."""
     from src.tools import runtime
 
+    os.environ.pop("NEXT_TOKEN_DEVICE", None)
     known = runtime.device
-    runtime.device = lambda name=None: known(name) if name else where
+
+    def device(name=None):
+        return known(name) if name or os.environ.get("NEXT_TOKEN_DEVICE") else where
+
+    runtime.device = device
 
 
 def rehearse(path, root, steps, *, on_device=True):
