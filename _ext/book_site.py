@@ -1,4 +1,4 @@
-"""What this book adds to Jupyter Book: five small hooks, each on one Sphinx event, and kernels.
+"""What this book adds to Jupyter Book: small hooks, each on one Sphinx event, and kernels.
 
 * `show_repository_buttons`: repository, edit, issue and launch buttons appear as soon as
   `repository: url:` in `_config.yml` names a repository, and not before.
@@ -7,10 +7,14 @@
 * `drop_thebe`: sphinx-thebe writes an address of a content network into every page, and a
   constant that the theme declares a second time (an uncaught error), even when it is off.
 * `merge_single_page_visitors`, `drop_theme_from_epub`: the single-page and EPUB builders work.
+* `pack_source`: while no repository is named, the page *Run it* offers the book as a zip file.
+* `shorten_references`: in running text a chapter is called by the first half of its title.
 * `use_local_sockets`: what is not in the cache yet is executed as everywhere else in this project.
 """
 
 import shutil
+import subprocess
+import zipfile
 from pathlib import Path
 
 import nbformat
@@ -29,10 +33,51 @@ def show_repository_buttons(app, config):
     named = bool(url) and url != PLACEHOLDER
     options.update(dict.fromkeys(BUTTONS, named))
     if named:
+        app.tags.add("repository")
         options["repository_url"] = url
     else:
         options.pop("repository_url", None)
         options.pop("launch_buttons", None)
+
+
+def pack_source(app):
+    """Write all that git keeps into one file, the same bytes each time; without git, all there is.
+
+    The file stands in `_build`, where the page's `download` finds it.
+    """
+    if app.tags.has("repository"):
+        return
+    root = Path(app.confdir)
+    packed = root / "_build" / "next-token.zip"
+    packed.parent.mkdir(exist_ok=True)
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in kept_files(root):
+            about = zipfile.ZipInfo(f"next-token/{name}")  # of 1980: a build has no time of its own
+            about.external_attr = (root / name).stat().st_mode << 16
+            archive.writestr(about, (root / name).read_bytes(), zipfile.ZIP_DEFLATED)
+
+
+def kept_files(root):
+    """The names of what belongs to the source; what was built or installed does not."""
+    asked = ["git", "-C", str(root), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    if (root / ".git").exists():
+        listed = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.split(
+            "\0"
+        )
+        names = {name for name in listed if name and (root / name).is_file()}
+    else:
+        made = {"_build", ".venv", "__pycache__", ".ipynb_checkpoints"}
+        found = (path.relative_to(root) for path in root.rglob("*") if path.is_file())
+        names = {path.as_posix() for path in found if not made & set(path.parts)}
+    return sorted(names)
+
+
+def shorten_references(app, env):
+    """Let a reference to "Masks: who may look where" read "Masks"; its page keeps the whole."""
+    labels = env.get_domain("std").labels
+    for label, (page, anchor, title) in labels.items():
+        if page.endswith(f"/{label}"):
+            labels[label] = (page, anchor, title.split(": ")[0])
 
 
 def offer_executed_notebook(app, pagename, templatename, context, doctree):
@@ -99,6 +144,8 @@ def setup(app):
     app.connect("config-inited", show_repository_buttons)
     app.connect("config-inited", merge_single_page_visitors, priority=900)
     app.connect("builder-inited", drop_thebe)
+    app.connect("builder-inited", pack_source)
+    app.connect("env-check-consistency", shorten_references)
     app.connect("builder-inited", drop_theme_from_epub, priority=900)
     # the theme builds its menus at priority 501: the notebook before, the attribute after
     app.connect("html-page-context", offer_executed_notebook, priority=400)

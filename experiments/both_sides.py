@@ -626,7 +626,7 @@ def table(result):
     hidden = result["hidden"]
     lines = [
         "Decoder, encoder, encoder-decoder at equal compute",
-        "Shown by the chapter *Seeing both sides*. Mean ± half of the 95 % interval over "
+        "Shown by the chapter `gpt/both_sides`. Mean ± half of the 95 % interval over "
         f"{len(result['seeds'])} seeds.",
         "",
         "| model | parameters | steps | rate | validation loss |",

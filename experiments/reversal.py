@@ -150,7 +150,7 @@ def table(kept):
     models, lengths = kept["models"], kept["lengths"]
     return [
         "Writing backwards, in two numbers of steps",
-        "Shown by the chapter *What recurrence cannot do*. Share of the letters right, by the "
+        "Shown by the chapter `attention/recurrence`. Share of the letters right, by the "
         f"length of the text; means of {len(kept['seeds'])} seeds:",
         "",
         "| | parameters | steps | rate |" + "".join(f" {length} |" for length in lengths),

@@ -10,6 +10,7 @@ import functools
 import importlib
 import importlib.util
 import re
+import zipfile
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urldefrag, urljoin, urlsplit
@@ -367,13 +368,66 @@ def test_chapter_downloads_as_source_and_as_executed_notebook(page, visits, tmp_
     assert any(cell.outputs for cell in code)
 
 
-def test_search_finds_a_word_on_its_page(context, address):
-    visit = Visit(context, f"{address}/search.html?q=vocabulary")
-    visit.page.wait_for_selector("#search-results li a")
-    links = visit.page.locator("#search-results li a").evaluate_all("a => a.map(e => e.href)")
+SEARCHES = {  # what a reader types: the page that should come first
+    "attention": "attention/attention",
+    "byte-pair encoding": "tokens/bpe",
+    "BPE": "tokens/bpe",
+    "rope": "attention/positions",
+    "RoPE": "attention/positions",
+    "KV cache": "gpt/cache",
+    "SFT": "gpt/preferences",
+    "DPO": "gpt/preferences",
+    "softmax": "likelihood/maximum_likelihood",
+    "Kneser-Ney": "likelihood/ngrams",
+    "perplexity": "likelihood/surprise",
+    "beam search": "gpt/sampling",
+    "LSTM": "attention/recurrence",
+    "temperature": "gpt/sampling",
+}
+
+
+@pytest.mark.parametrize("words", SEARCHES)
+def test_search_leads_to_the_chapter_first_and_shows_no_tex(words, context, address):
+    visit = Visit(context, f"{address}/search.html?q={words}")
+    visit.page.wait_for_selector("#search-results li p.context")
+    first = visit.page.locator("#search-results li a").first.get_attribute("href")
+    shown = visit.page.locator("#search-results").inner_text()
     visit.page.close()
-    assert any("/book/glossary.html" in link for link in links)
+    assert first.startswith(f"book/{SEARCHES[words]}.html")
+    assert "\\(" not in shown
     assert visit.outside + visit.errors == []
+
+
+def test_search_answers_while_one_types(context, address):
+    visit = Visit(context, f"{address}/{PAGES[0]}")
+    visit.page.keyboard.press("Control+k")
+    visit.page.keyboard.type("softmax")
+    visit.page.wait_for_selector("#pst-search-dialog a[href*='maximum_likelihood']")
+    assert "search.html" not in visit.page.url
+    visit.page.close()
+
+
+def test_the_glossary_says_where_terms_are_introduced_and_links_work(visits):
+    page = visits("book/glossary.html").page
+    where = page.locator("dl.glossary p.introduced a")
+    found = where.evaluate_all("links => links.map(a => a.getAttribute('href'))")
+    assert len(found) > 100
+    assert any(link.startswith("attention/positions.html#") for link in found)
+
+
+def test_the_source_can_be_saved_and_holds_the_book(visits, tmp_path):
+    tab = visits("book/run_it.html").page
+    with tab.expect_download() as download:
+        tab.locator("a.download").click()
+    download.value.save_as(tmp_path / "book.zip")
+    with zipfile.ZipFile(tmp_path / "book.zip") as archive:
+        assert {"next-token/Makefile", "next-token/book/index.md"} <= set(archive.namelist())
+
+
+def test_a_chapter_of_the_map_leads_to_its_page(visits):
+    links = visits(PAGES[0]).page.locator("svg.prerequisites a")
+    assert links.count() == len([page for page in CHAPTERS if page.count("/") == 2])
+    assert links.first.get_attribute("href") == "likelihood/text_probability.html"
 
 
 def test_the_search_field_of_a_page_leads_to_results(context, address):

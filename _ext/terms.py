@@ -1,0 +1,105 @@
+"""Where is a term introduced? In the first chapter, in the order of the book, that links to it.
+
+The glossary says so under each entry; index and search lead there under each of the entry's names.
+So whoever looks for "RoPE" or "KV cache" finds the chapter, too: names of an entry are synonyms.
+"""
+
+from docutils import nodes
+from sphinx import addnodes
+
+GLOSSARY = "book/glossary"
+
+
+def note_uses(app, doctree):
+    """Keep, of each term that a page links to, the section that holds the first link."""
+    uses = {}
+    for link in doctree.findall(addnodes.pending_xref):
+        if link.get("reftype") == "term":
+            section = link.parent
+            while not (isinstance(section, nodes.section) and section.next_node(nodes.title)):
+                section = section.parent
+            uses.setdefault(link["reftarget"].lower(), section["ids"][0])
+    all_uses(app.env)[app.env.docname] = uses
+
+
+def all_uses(env):
+    """{page: {term: the anchor of a section}} of all pages that have been read."""
+    if not hasattr(env, "uses_of_terms"):
+        env.uses_of_terms = {}
+    return env.uses_of_terms
+
+
+def forget_page(app, env, page):
+    all_uses(env).pop(page, None)
+
+
+def merge_uses(app, env, pages, other):
+    all_uses(env).update({page: all_uses(other)[page] for page in pages})
+
+
+def introduced(env, names):
+    """The page and the anchor where one of an entry's names is linked first, or None."""
+    for page, anchors in sorted(all_uses(env).items(), key=lambda use: place(env, use[0])):
+        found = [anchors[name.lower()] for name in names if name.lower() in anchors]
+        if found and env.toc_secnumbers.get(page):  # only chapters have numbers
+            return page, found[0]
+    return None
+
+
+def place(env, page):
+    """A chapter's number; pages without one come last."""
+    return env.toc_secnumbers.get(page, {}).get("", (1_000,))
+
+
+def entries(glossary):
+    """The entries of the glossary, and the names of each."""
+    for item in glossary.findall(nodes.definition_list_item):
+        names = [child.astext() for child in item.children if isinstance(child, nodes.term)]
+        if names:
+            yield item, names
+
+
+def extend_index(app, env):
+    """Let the index lead to where terms are introduced. What is read is saved before, without."""
+    env.introduced_here = {}
+    if GLOSSARY not in env.all_docs:
+        return
+    for _, names in entries(env.get_doctree(GLOSSARY)):
+        if where := introduced(env, names):
+            page, anchor = where
+            added = [("single", name, anchor, "main", None) for name in names]
+            env.introduced_here.setdefault(page, []).extend(added)
+    index = env.get_domain("index").entries
+    for page, added in env.introduced_here.items():
+        index[page] = [*index.get(page, ()), *added]
+
+
+def extend_search(app, doctree, docname):
+    """Let the search find them there: it reads the entries of a page from its nodes."""
+    if added := app.env.introduced_here.get(docname):
+        doctree.append(addnodes.index(entries=added))
+
+
+def say_where(app, doctree, docname):
+    """Under each entry of the glossary, a link to the section that introduces it."""
+    if docname != GLOSSARY or app.builder.format != "html":
+        return
+    for item, names in entries(doctree):
+        if where := introduced(app.env, names):
+            page, anchor = where
+            number = ".".join(map(str, app.env.toc_secnumbers[page][""]))
+            title = app.env.titles[page].astext().split(": ")[0]
+            address = f"{app.builder.get_relative_uri(docname, page)}#{anchor}"
+            link = nodes.reference("", f"{number}. {title}", refuri=address, internal=True)
+            said = nodes.paragraph("", "", nodes.Text("→ "), link, classes=["introduced"])
+            item.children[-1].append(said)
+
+
+def setup(app):
+    app.connect("doctree-read", note_uses)
+    app.connect("env-purge-doc", forget_page)
+    app.connect("env-merge-info", merge_uses)
+    app.connect("env-check-consistency", extend_index)
+    app.connect("doctree-resolved", say_where)
+    app.connect("doctree-resolved", extend_search)
+    return {"env_version": 1, "parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,76 @@
+"""The first screen tells the truth: how many chapters and hours, and what builds on what."""
+
+import re
+import xml.etree.ElementTree as ElementTree
+
+import pytest
+from chapters import ROOT
+from prerequisites import chapters, drawing, reduced
+
+INDEX = (ROOT / "book" / "index.md").read_text(encoding="utf-8")
+CHAPTERS = chapters(ROOT)
+WORDS = "no one two three four five six seven eight nine ten eleven twelve thirteen fourteen"
+
+
+def hours(labels):
+    """What the boxes of these chapters say that reading takes, to half an hour."""
+    pages = {
+        each.label: (ROOT / f"{each.page}.md").read_text(encoding="utf-8") for each in CHAPTERS
+    }
+    said = [re.search(r"\*\*Time\*\*.*?(\d+) minutes? to read", pages[x], re.S) for x in labels]
+    return round(sum(int(found[1]) for found in said) / 30) / 2
+
+
+def path(name):
+    """The hours that a path says it takes, and the chapters that it names."""
+    text = re.search(rf"\*\*{name}\*\* \(([\d.]+) hours?\): (.*?)\n\n", INDEX, re.S)
+    return float(text[1]), re.findall(r"\{ref\}`(\w+)`", text[2])
+
+
+def test_the_landing_page_counts_chapters_and_hours():
+    everything = [each.label for each in CHAPTERS]
+    said = re.search(r"\*\*(\d+) chapters, about (\d+) hours", INDEX)
+    assert int(said[1]) == len(CHAPTERS)
+    assert int(said[2]) == round(hours(everything))
+    assert path("A semester")[0] == hours(everything)
+    assert f"all {len(CHAPTERS)} chapters" in INDEX
+
+
+def test_the_landing_page_counts_the_chapters_of_each_part():
+    footers = re.findall(r":::\{card-footer\}\n(\w+) chapters", INDEX)
+    parts = [sum(each.part == part for each in CHAPTERS) for part in range(len(footers))]
+    assert [WORDS.split().index(word.lower()) for word in footers] == parts
+    assert sum(parts) == len(CHAPTERS)
+
+
+def test_the_shorter_paths_take_as_long_as_they_say():
+    said, first = path("An hour or two")
+    assert said == hours(first)
+    said, then = path("A weekend")
+    assert said == hours(first + then)
+
+
+def test_every_chapter_names_what_it_needs_and_only_what_stands_before_it():
+    place = {each.label: number for number, each in enumerate(CHAPTERS)}
+    assert CHAPTERS[0].needs == set()
+    assert all(each.needs for each in CHAPTERS[1:])
+    late = [(x.label, y) for x in CHAPTERS for y in x.needs if place[y] >= place[x.label]]
+    assert late == []
+
+
+def test_what_follows_through_others_is_left_out():
+    needs = {"a": set(), "b": {"a"}, "c": {"a", "b"}, "d": {"a"}}
+    assert reduced(needs) == {"a": set(), "b": {"a"}, "c": {"b"}, "d": {"a"}}
+
+
+def test_a_circle_is_refused():
+    with pytest.raises(ValueError, match="no circle, got a needs b needs a"):
+        reduced({"a": {"b"}, "b": {"a"}})
+
+
+def test_the_picture_has_a_link_for_each_chapter_and_a_line_for_each_need():
+    names = {each.label: f"<{each.label}>" for each in CHAPTERS}
+    svg = ElementTree.fromstring(drawing(CHAPTERS, names, names))
+    assert [link.get("href") for link in svg.iter("a")] == list(names.values())
+    needs = reduced({each.label: each.needs for each in CHAPTERS})
+    assert len([*svg.iter("path")]) == sum(map(len, needs.values()))
