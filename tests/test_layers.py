@@ -23,6 +23,7 @@ LIGHT = {
     "tools.files": {"torch", "numpy", "rich"},
     "tools.downloads": {"torch", "numpy", "rich"},
     "tools.figures": {"torch"},
+    "tools.drawing": {"torch", "IPython"},
     "tools.progress": {"torch", "numpy", "IPython", "rich"},
     "texts.corpora": {"torch", "numpy", "matplotlib", "datasketch"},
     "likelihood.ngrams": {"torch", "matplotlib"},

@@ -1,0 +1,489 @@
+"""How is a mechanism drawn from the very tensors that it works on?
+
+A `Drawing` collects boxes, arrows, labels and the cells of tensors, and a notebook shows it as SVG.
+Places are given in pixels of a sheet 640 wide, x to the right and y downwards. On a phone the sheet
+is shown about 340 wide, so that letters of 18 become letters of 9.
+
+    1. The layout is checked: a text that leaves its box or the sheet, two labels that overlap, and
+       a line through a label are errors.
+    2. Each text says how wide it is (the SVG attribute textLength), so any font fits. The widths
+       are those of Helvetica, which Arial and Liberation Sans share.
+    3. The ground is transparent. Inks are light or dark as the reader's system says; where the SVG
+       stands in a page with a switch (data-theme), as the page says.
+    4. One colour, one meaning: queries blue, keys orange, values green, what is added red; all else
+       is grey. The hues are those of `tools/figures`.
+
+In a text, letters between stars are those of a formula, and may have an index: "*q*_t".
+"""
+
+import itertools
+import math
+import re
+import xml.etree.ElementTree as ET
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .figures import BLUE, GREEN, ORANGE, RED
+
+WIDTH = 640  # of a sheet
+SIZE = 18  # of letters; nothing is smaller
+Point = tuple[float, float]
+
+# The ink of text and lines on a light page and on a dark one: at least 4.5 : 1 on both grounds.
+_INKS = {
+    "ink": ("#222832", "#ced6dd"),
+    "grey": ("#48566b", "#9ca4af"),
+    "blue": ("#0b6aa4", "#56b4e9"),
+    "orange": ("#8a5f00", "#e69f00"),
+    "green": ("#00735a", "#1fb98c"),
+    "red": ("#b04a00", "#f0884a"),
+}
+_FILLS = {"grey": "#7b8794", "blue": BLUE, "orange": ORANGE, "green": GREEN, "red": RED}
+_TINT, _STRONG = "0.2", "0.45"
+_STYLE = """
+#ID text{font:SIZEpx 'Helvetica Neue',Helvetica,Arial,'Liberation Sans',sans-serif}
+#ID .m{font-family:'STIX Two Text','Times New Roman',Times,'Liberation Serif',serif}
+#ID .m{font-style:italic}
+#ID{LIGHT}
+@media (prefers-color-scheme:dark){#ID:not([data-theme=light] *){DARK}}
+[data-theme=dark] #ID{DARK}
+"""
+# Widths in Helvetica, in thousandths of the size of the letters.
+_WIDTHS = {
+    222: "ijl'’",
+    278: " !,./:;I[]|ft·",
+    333: "()-r“”*",
+    500: "Jckvxyzs",
+    556: "0123456789?#$L_abdeghnopqu–",
+    584: "+<=>−×√",
+    611: "FTZ",
+    667: "&ABEKPSVXY",
+    722: "CDHNRUw∞",
+    778: "GOQ",
+    833: "Mm",
+    889: "%",
+    944: "W",
+    1000: "—…→←↑↓",
+}
+_WIDTH_OF = {letter: width for width, letters in _WIDTHS.items() for letter in letters}
+_PART = re.compile(r"\*(?P<letters>[^*]+)\*(?:_(?P<index>\w+))?|(?P<plain>[^*]+)")
+
+
+class Box(NamedTuple):
+    """A rectangle of the sheet, in pixels. Arrows go between the middles of its sides."""
+
+    left: float
+    top: float
+    right: float
+    bottom: float
+
+    @property
+    def centre(self) -> Point:
+        """The point in the middle."""
+        return (self.left + self.right) / 2, (self.top + self.bottom) / 2
+
+    @property
+    def north(self) -> Point:
+        """The middle of the upper side."""
+        return self.centre[0], self.top
+
+    @property
+    def south(self) -> Point:
+        """The middle of the lower side."""
+        return self.centre[0], self.bottom
+
+    @property
+    def west(self) -> Point:
+        """The middle of the left side."""
+        return self.left, self.centre[1]
+
+    @property
+    def east(self) -> Point:
+        """The middle of the right side."""
+        return self.right, self.centre[1]
+
+
+def text_width(said: str, *, size: float = SIZE, bold: bool = False) -> float:
+    """How wide a text is in Helvetica: c, a, t have 0.500, 0.556, 0.278 of the size.
+
+    >>> round(text_width("cat", size=1000))
+    1334
+
+    Args:
+        said: the text; the stars around the letters of a formula take no room.
+        size: of the letters, in pixels.
+        bold: bold letters are a fifteenth wider.
+    Returns:
+        pixels. A letter that is not in the table counts 0.6 of the size, from U+2E80 on (Chinese,
+        Japanese, emoji) all of it.
+    """
+    plain = _PART.sub(lambda part: "".join(filter(None, part.groups())), said)
+    wide = sum(_WIDTH_OF.get(letter, 1000 if letter >= "⺀" else 600) for letter in plain)
+    return wide * size / 1000 * (16 / 15 if bold else 1)
+
+
+def written(value: object, *, digits: int | None = None) -> str:
+    """A number as a drawing shows it: a real minus sign, and ∞ for infinity.
+
+    Args:
+        value: a number, or a text, which stays what it is.
+        digits: behind the point; None writes whole numbers without a point, others with 2 digits.
+    """
+    if isinstance(value, str):
+        return value
+    number = float(value)  # type: ignore[arg-type]
+    if math.isinf(number):
+        return "∞" if number > 0 else "−∞"
+    if digits is None:
+        digits = 0 if number.is_integer() else 2
+    return f"{number:,.{digits}f}".replace("-", "−")
+
+
+class Drawing:
+    """A sheet to draw on. A notebook shows the last value of a cell, so end the cell with its name.
+
+    Args:
+        title: what it shows, for those who listen.
+        description: what a listener should know, with the numbers; a sentence or a few.
+        width: of the sheet, in pixels.
+    """
+
+    def __init__(self, title: str, description: str, *, width: float = WIDTH) -> None:
+        self.title, self.description, self.width = title, description, width
+        self._name = "drawing-" + re.sub(r"\W+", "-", title.lower()).strip("-")
+        self._bottom = 0.0
+        self._shapes = ET.Element("g")
+        self._labels: list[tuple[Box, str]] = []
+        self._lines: list[tuple[Point, Point]] = []
+
+    def text(
+        self,
+        x: float,
+        y: float,
+        said: str,
+        *,
+        align: str = "middle",
+        colour: str = "ink",
+        bold: bool = False,
+        size: float = SIZE,
+    ) -> Box:
+        """A label of one line.
+
+        Args:
+            x: of its middle, or of where it starts or ends.
+            y: of the middle of the line.
+            said: the text.
+            align: "start", "middle" or "end".
+            colour: "ink", "grey", "blue", "orange", "green" or "red".
+            bold: or not.
+            size: of the letters, 18 pixels or more.
+        Returns:
+            The room that it takes.
+        Raises:
+            ValueError: the letters are too small or the label leaves the sheet, overlaps another
+                label or is crossed by a line.
+        """
+        if size < SIZE:
+            raise ValueError(f"expected letters of {SIZE} or more for {said!r}, got {size}")
+        wide = text_width(said, size=size, bold=bold)
+        left = x - wide * {"start": 0, "middle": 0.5, "end": 1}[align]
+        room = Box(left, y - size / 2, left + wide, y + size / 2)
+        self._take(room, said)
+        node = self._add(
+            "text", x=x, y=y + 0.36 * size, text_anchor=align, fill=_ink(colour), textLength=wide
+        )
+        node.set("lengthAdjust", "spacingAndGlyphs")
+        if bold or size != SIZE:
+            node.set("style", "font-weight:700;" * bold + f"font-size:{_number(size)}px")
+        _write(node, said)
+        return room
+
+    def box(
+        self,
+        left: float,
+        top: float,
+        width: float,
+        height: float,
+        said: str = "",
+        *,
+        colour: str = "grey",
+        strong: bool = False,
+        hatched: bool = False,
+        bold: bool = False,
+    ) -> Box:
+        """A rectangle, and the text in its middle.
+
+        Args:
+            left, top, width, height: where, in pixels.
+            said: the text; each line of it is a label.
+            colour: of the tint: "grey", "blue", "orange", "green" or "red".
+            strong: a fuller tint, for what is being talked about.
+            hatched: lines instead of a tint, for what is masked or missing.
+            bold: bold letters.
+        Returns:
+            The rectangle.
+        Raises:
+            ValueError: the text is wider or higher than the box, or as for `Drawing.text`.
+        """
+        room = Box(left, top, left + width, top + height)
+        self._inside(room, said)
+        fill = f"url(#{self._name}-hatch)" if hatched else _FILLS[colour]
+        opacity = "1" if hatched else _STRONG if strong else _TINT
+        self._add(
+            "rect", x=left, y=top, width=width, height=height, rx=3, fill=fill, fill_opacity=opacity
+        )
+        lines = said.split("\n") if said else []
+        for number, line in enumerate(lines):
+            if text_width(line, bold=bold) > width - 4 or SIZE * 1.2 * len(lines) > height:
+                raise ValueError(
+                    f"expected a text that fits into a box of {width} × {height}, got {said!r}, "
+                    f"{text_width(line, bold=bold):.0f} wide in {len(lines)} lines"
+                )
+            y = room.centre[1] + (number - (len(lines) - 1) / 2) * SIZE * 1.25
+            ink = "grey" if hatched else "ink"
+            self.text(room.centre[0], y, line, bold=bold, colour=ink)
+        return room
+
+    def cells(
+        self,
+        left: float,
+        top: float,
+        values: Any,
+        *,
+        name: str = "",
+        shape: bool = True,
+        rows: Sequence[str] = (),
+        colour: str = "grey",
+        strong: Any = False,
+        hatched: Any = False,
+        size: tuple[float, float] = (32, 28),
+        digits: int | None = None,
+    ) -> list[Box]:
+        """The numbers of a tensor in cells, with its name and its shape above.
+
+        Args:
+            left, top: the corner of the first cell, in pixels.
+            values: (n,), drawn as a column, or (n, m); numbers or texts, a tensor or lists.
+            name: in bold above; shape: below the name, as code prints it.
+            rows: n labels to the left.
+            colour: of the tint.
+            strong, hatched: True and False for each cell, or for all; as in `Drawing.box`.
+            size: of a cell, width and height.
+            digits: behind the point; see `written`.
+        Returns:
+            A box for each row.
+        Raises:
+            ValueError: there are more than two axes or not as many labels as rows, or as for
+                `Drawing.box`.
+        """
+        table = np.asarray(values)
+        grid = table[:, None] if table.ndim == 1 else table
+        if grid.ndim != 2 or (rows and len(rows) != len(grid)):
+            raise ValueError(
+                f"expected one or two axes and a label for each row, "
+                f"got shape {table.shape} and {len(rows)} labels"
+            )
+        wide, high = size
+        ink = colour if colour != "grey" else "ink"
+        middle = left + grid.shape[1] * wide / 2
+        if name:
+            self.text(middle, top - (42 if shape else 18), name, colour=ink, bold=True)
+        if shape:
+            self.text(middle, top - 18, _shape(table), colour="grey")
+        fuller = np.broadcast_to(_column(strong), grid.shape)
+        masked = np.broadcast_to(_column(hatched), grid.shape)
+        for (row, column), value in np.ndenumerate(grid):
+            self.box(
+                left + column * wide + 1,
+                top + row * high + 1,
+                wide - 2,
+                high - 2,
+                written(value, digits=digits),
+                colour=colour,
+                strong=bool(fuller[row, column]),
+                hatched=bool(masked[row, column]),
+            )
+        for row, said in enumerate(rows):
+            self.text(left - 8, top + (row + 0.5) * high, said, align="end")
+        right = left + grid.shape[1] * wide
+        return [Box(left, top + r * high, right, top + (r + 1) * high) for r in range(len(grid))]
+
+    def line(self, *points: Point, colour: str = "grey", width: float = 2) -> None:
+        """A line through points.
+
+        Args:
+            points: two or more (x, y).
+            colour: as of a text.
+            width: in pixels.
+        Raises:
+            ValueError: it crosses a label or leaves the sheet.
+        """
+        for start, end in itertools.pairwise(points):
+            for room, said in self._labels:
+                if _crosses(start, end, room):
+                    raise ValueError(f"a line from {start} to {end} crosses the label {said!r}")
+            self._lines.append((start, end))
+        for x, y in points:
+            self._inside(Box(x, y, x, y), "a line")
+        path = "M" + "L".join(f"{_number(x)} {_number(y)}" for x, y in points)
+        self._add("path", d=path, fill="none", stroke=_ink(colour), stroke_width=width)
+
+    def arrow(self, *points: Point, colour: str = "grey", width: float = 2, gap: float = 4) -> None:
+        """A line with a head at its last point.
+
+        Args:
+            points: two or more (x, y).
+            colour: as of a text.
+            width: of the line, in pixels; the head grows with it.
+            gap: how far from the first and the last point it begins and ends, in pixels.
+        Raises:
+            ValueError: as for `Drawing.line`.
+        """
+        start, end = _towards(points[0], points[1], gap), _towards(points[-1], points[-2], gap)
+        long = 6 + 2 * width
+        neck = _towards(end, points[-2], long)
+        self.line(start, *points[1:-1], neck, colour=colour, width=width)
+        across = ((end[1] - neck[1]) / long, (neck[0] - end[0]) / long)
+        half = 2.5 + 1.1 * width
+        sides = [(neck[0] + s * half * across[0], neck[1] + s * half * across[1]) for s in (1, -1)]
+        corners = " ".join(f"{_number(x)},{_number(y)}" for x, y in (end, *sides))
+        self._add("polygon", points=corners, fill=_ink(colour))
+
+    def plus(self, x: float, y: float, *, radius: float = 13) -> Box:
+        """A sign that two things are added here.
+
+        Args:
+            x, y: the middle, in pixels.
+            radius: in pixels.
+        Returns:
+            The room that it takes.
+        """
+        room = Box(x - radius, y - radius, x + radius, y + radius)
+        self._take(room, "+")
+        arm = radius * 0.55
+        self._add("circle", cx=x, cy=y, r=radius, fill=RED)
+        path = f"M{_number(x - arm)} {_number(y)}h{_number(2 * arm)}"
+        path += f"M{_number(x)} {_number(y - arm)}v{_number(2 * arm)}"
+        self._add("path", d=path, stroke="#fff", stroke_width=2.6)
+        return room
+
+    def _repr_svg_(self) -> str:
+        high = math.ceil(self._bottom) + 6
+        sheet = ET.Element(
+            "svg",
+            {
+                "xmlns": "http://www.w3.org/2000/svg",
+                "id": self._name,
+                "role": "img",
+                "width": _number(self.width),
+                "height": str(high),
+                "viewBox": f"0 0 {_number(self.width)} {high}",
+                "aria-labelledby": f"{self._name}-title {self._name}-desc",
+            },
+        )
+        ET.SubElement(sheet, "title", id=f"{self._name}-title").text = self.title
+        ET.SubElement(sheet, "desc", id=f"{self._name}-desc").text = self.description
+        light, dark = (
+            ";".join(f"--{name}:{inks[which]}" for name, inks in _INKS.items()) for which in (0, 1)
+        )
+        parts = {"ID": self._name, "SIZE": str(SIZE), "LIGHT": light, "DARK": dark}
+        style = re.sub("|".join(parts), lambda part: parts[part[0]], _STYLE)
+        ET.SubElement(sheet, "style").text = style
+        hatch = {"id": f"{self._name}-hatch", "width": "6", "height": "6"}
+        hatch |= {"patternUnits": "userSpaceOnUse", "patternTransform": "rotate(45)"}
+        pattern = ET.SubElement(ET.SubElement(sheet, "defs"), "pattern", hatch)
+        stripe = {"d": "M0 0V7", "stroke": _ink("grey"), "stroke-width": "1.2"}
+        ET.SubElement(pattern, "path", stripe | {"stroke-opacity": ".4"})
+        sheet.append(self._shapes)
+        return ET.tostring(sheet, encoding="unicode")
+
+    def _add(self, tag: str, **attributes: float | str) -> ET.Element:
+        named = {
+            name if name == "textLength" else name.replace("_", "-"): value
+            if isinstance(value, str)
+            else _number(value)
+            for name, value in attributes.items()
+        }
+        node = ET.SubElement(self._shapes, tag, named)
+        node.tail = "\n"
+        return node
+
+    def _inside(self, room: Box, said: str) -> None:
+        if room.left < 0 or room.top < 0 or room.right > self.width:
+            raise ValueError(f"{said!r} leaves the sheet, which is {self.width} wide: {room}")
+        self._bottom = max(self._bottom, room.bottom)
+
+    def _take(self, room: Box, said: str) -> None:
+        self._inside(room, said)
+        for other, what in self._labels:
+            if _overlap(room, other):
+                raise ValueError(f"the labels {said!r} and {what!r} overlap: {room} and {other}")
+        for start, end in self._lines:
+            if _crosses(start, end, room):
+                raise ValueError(f"a line from {start} to {end} crosses the label {said!r}")
+        self._labels.append((room, said))
+
+
+def _ink(colour: str) -> str:
+    if colour not in _INKS:
+        raise ValueError(f"expected a colour among {', '.join(_INKS)}, got {colour!r}")
+    return f"var(--{colour})"
+
+
+def _number(value: float) -> str:
+    return f"{value:.2f}".rstrip("0").rstrip(".")
+
+
+def _shape(table: np.ndarray) -> str:
+    return str(tuple(table.shape))
+
+
+def _column(flags: Any) -> np.ndarray:
+    flags = np.asarray(flags, dtype=bool)
+    return flags[:, None] if flags.ndim == 1 else flags
+
+
+def _write(node: ET.Element, said: str) -> None:
+    """Put a text into an element, with the letters of formulas in italics and indices lower."""
+    back = ""  # how far up the next part goes, after an index
+    for part in _PART.finditer(said):
+        for kind in ("plain", "letters", "index"):
+            if part[kind]:
+                span = ET.SubElement(node, "tspan")
+                span.text = part[kind]
+                if kind == "letters":
+                    span.set("class", "m")
+                if kind == "index" or back:
+                    span.set("dy", "4" if kind == "index" else back)
+                back = "-4" if kind == "index" else ""
+
+
+def _overlap(one: Box, two: Box) -> bool:
+    wide = min(one.right, two.right) - max(one.left, two.left)
+    high = min(one.bottom, two.bottom) - max(one.top, two.top)
+    return wide > 0 and high > 0
+
+
+def _crosses(start: Point, end: Point, room: Box) -> bool:
+    """Whether a piece of the line from start to end lies within a box (Liang and Barsky 1984)."""
+    first, last = 0.0, 1.0
+    sides = ((room.left, room.right), (room.top, room.bottom))
+    for begin, finish, (low, high) in zip(start, end, sides, strict=True):
+        step = finish - begin
+        if step == 0:
+            if not low < begin < high:
+                return False
+            continue
+        enter, leave = sorted(((low - begin) / step, (high - begin) / step))
+        first, last = max(first, enter), min(last, leave)
+    return first < last
+
+
+def _towards(start: Point, end: Point, distance: float) -> Point:
+    long = math.dist(start, end) or 1.0
+    return (
+        start[0] + (end[0] - start[0]) * distance / long,
+        start[1] + (end[1] - start[1]) * distance / long,
+    )
