@@ -236,7 +236,7 @@ class Drawing:
         )
         lines = said.split("\n") if said else []
         for number, line in enumerate(lines):
-            if text_width(line, bold=bold) > width - 4 or SIZE * 1.2 * len(lines) > height:
+            if text_width(line, bold=bold) > width - 2 or SIZE * 1.2 * len(lines) > height:
                 raise ValueError(
                     f"expected a text that fits into a box of {width} × {height}, got {said!r}, "
                     f"{text_width(line, bold=bold):.0f} wide in {len(lines)} lines"
@@ -289,9 +289,9 @@ class Drawing:
         ink = colour if colour != "grey" else "ink"
         middle = left + grid.shape[1] * wide / 2
         if name:
-            self.text(middle, top - (42 if shape else 18), name, colour=ink, bold=True)
+            self.text(middle, top - (38 if shape else 14), name, colour=ink, bold=True)
         if shape:
-            self.text(middle, top - 18, _shape(table), colour="grey")
+            self.text(middle, top - 15, _shape(table), colour="grey")
         fuller = np.broadcast_to(_column(strong), grid.shape)
         masked = np.broadcast_to(_column(hatched), grid.shape)
         for (row, column), value in np.ndenumerate(grid):
