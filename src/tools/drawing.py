@@ -154,7 +154,7 @@ class Drawing:
         self.title, self.description, self.width = title, description, width
         self._name = "drawing-" + re.sub(r"\W+", "-", title.lower()).strip("-")
         self._bottom = 0.0
-        self._shapes = ET.Element("g")
+        self._ground, self._shapes = ET.Element("g"), ET.Element("g")  # tints lie below the rest
         self._labels: list[tuple[Box, str]] = []
         self._lines: list[tuple[Point, Point]] = []
 
@@ -396,7 +396,7 @@ class Drawing:
         pattern = ET.SubElement(ET.SubElement(sheet, "defs"), "pattern", hatch)
         stripe = {"d": "M0 0V7", "stroke": _ink("grey"), "stroke-width": "1.2"}
         ET.SubElement(pattern, "path", stripe | {"stroke-opacity": ".4"})
-        sheet.append(self._shapes)
+        sheet.extend([self._ground, self._shapes])
         return ET.tostring(sheet, encoding="unicode")
 
     def _add(self, tag: str, **attributes: float | str) -> ET.Element:
@@ -406,7 +406,7 @@ class Drawing:
             else _number(value)
             for name, value in attributes.items()
         }
-        node = ET.SubElement(self._shapes, tag, named)
+        node = ET.SubElement(self._ground if tag == "rect" else self._shapes, tag, named)
         node.tail = "\n"
         return node
 
