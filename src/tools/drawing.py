@@ -1,8 +1,8 @@
 """How is a mechanism drawn from the very tensors that it works on?
 
 A `Drawing` collects boxes, arrows, labels and the cells of tensors, and a notebook shows it as SVG.
-Places are given in pixels of a sheet 640 wide, x to the right and y downwards. On a phone the sheet
-is shown about 340 wide, so that letters of 18 become letters of 9.
+Places are given in pixels of a sheet 640 wide and as high as what is on it, x to the right and y
+downwards. On a phone the sheet is shown about 340 wide, so that letters of 18 become letters of 9.
 
     1. The layout is checked: a text that leaves its box or the sheet, two labels that overlap, and
        a line through a label are errors.
@@ -153,7 +153,7 @@ class Drawing:
     def __init__(self, title: str, description: str, *, width: float = WIDTH) -> None:
         self.title, self.description, self.width = title, description, width
         self._name = "drawing-" + re.sub(r"\W+", "-", title.lower()).strip("-")
-        self._bottom = 0.0
+        self._top, self._bottom = math.inf, 0.0
         self._ground, self._shapes = ET.Element("g"), ET.Element("g")  # tints lie below the rest
         self._labels: list[tuple[Box, str]] = []
         self._lines: list[tuple[Point, Point]] = []
@@ -289,7 +289,7 @@ class Drawing:
         ink = colour if colour != "grey" else "ink"
         middle = left + grid.shape[1] * wide / 2
         if name:
-            self.text(middle, top - (38 if shape else 14), name, colour=ink, bold=True)
+            self.text(middle, top - (40 if shape else 14), name, colour=ink, bold=True)
         if shape:
             self.text(middle, top - 15, _shape(table), colour="grey")
         fuller = np.broadcast_to(_column(strong), grid.shape)
@@ -370,7 +370,8 @@ class Drawing:
         return room
 
     def _repr_svg_(self) -> str:
-        high = math.ceil(self._bottom) + 6
+        top = math.floor(min(self._top, self._bottom)) - 4
+        high = math.ceil(self._bottom) + 4 - top
         sheet = ET.Element(
             "svg",
             {
@@ -379,7 +380,7 @@ class Drawing:
                 "role": "img",
                 "width": _number(self.width),
                 "height": str(high),
-                "viewBox": f"0 0 {_number(self.width)} {high}",
+                "viewBox": f"0 {top} {_number(self.width)} {high}",
                 "aria-labelledby": f"{self._name}-title {self._name}-desc",
             },
         )
@@ -411,9 +412,9 @@ class Drawing:
         return node
 
     def _inside(self, room: Box, said: str) -> None:
-        if room.left < 0 or room.top < 0 or room.right > self.width:
+        if room.left < 0 or room.right > self.width:
             raise ValueError(f"{said!r} leaves the sheet, which is {self.width} wide: {room}")
-        self._bottom = max(self._bottom, room.bottom)
+        self._top, self._bottom = min(self._top, room.top), max(self._bottom, room.bottom)
 
     def _take(self, room: Box, said: str) -> None:
         self._inside(room, said)
