@@ -17,7 +17,7 @@ GROUNDS = ("#ffffff", "#121212")  # of the page, light and dark
 
 @pytest.fixture
 def sheet():
-    return Drawing("A test", "Nothing is shown.")
+    return Drawing("A test", "Shown: 1 < 2 & 3.")
 
 
 def parsed(sheet):
@@ -86,7 +86,7 @@ def test_a_listener_gets_the_title_and_the_description(sheet):
     named = {node.get("id"): node.text for node in svg.iter() if node.get("id")}
     assert [named[name] for name in svg.get("aria-labelledby").split()] == [
         "A test",
-        "Nothing is shown.",
+        "Shown: 1 < 2 & 3.",
     ]
 
 
@@ -123,7 +123,7 @@ def test_the_sheet_is_as_high_as_what_is_on_it(sheet):
 
 
 def test_an_unchanged_drawing_is_the_same_bytes(sheet):
-    same = Drawing("A test", "Nothing is shown.")
+    same = Drawing("A test", "Shown: 1 < 2 & 3.")
     for each in (sheet, same):
         each.cells(100, 60, torch.eye(2), name="*I*")
         each.plus(20, 20)
