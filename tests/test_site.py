@@ -341,7 +341,8 @@ def test_the_reference_leads_to_chapters_and_shows_no_place_of_this_machine(page
 
 def test_formulas_render_from_a_file(context):
     page = context.new_page()
-    page.goto((SITE / CHAPTERS[0]).as_uri())
+    with_formulas = next(page for page in CHAPTERS if "$" in source_of(page))
+    page.goto((SITE / with_formulas).as_uri())
     page.evaluate("() => window.MathJax.startup.promise")
     assert page.locator("mjx-container").count() == page.locator(".math").count() > 0
     page.close()
