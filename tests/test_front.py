@@ -44,10 +44,16 @@ def test_the_landing_page_counts_the_chapters_of_each_part():
 
 
 def test_the_shorter_paths_take_as_long_as_they_say():
-    said, first = path("An hour or two")
+    said, first = path("An afternoon")
     assert said == hours(first)
     said, then = path("A weekend")
     assert said == hours(first + then)
+
+
+def test_the_shorter_paths_follow_the_order_of_the_book():
+    order = [each.label for each in CHAPTERS]
+    both = [order.index(label) for name in ("An afternoon", "A weekend") for label in path(name)[1]]
+    assert both == sorted(both)
 
 
 def test_every_chapter_names_what_it_needs_and_only_what_stands_before_it():
