@@ -38,12 +38,12 @@ def chapters(root=ROOT):
 
 
 def files_of(contents):
-    """All names under the key "file", however deep."""
+    """All names under the keys "root" and "file", however deep."""
     if isinstance(contents, list):
         return [name for each in contents for name in files_of(each)]
     if not isinstance(contents, dict):
         return []
-    own = [contents["file"]] if "file" in contents else []
+    own = [contents[key] for key in ("root", "file") if key in contents]
     return own + [name for each in contents.values() for name in files_of(each)]
 
 

@@ -90,7 +90,7 @@ def test_every_chapter_is_executed_once():
 
 def test_files_are_found_however_deep():
     contents = {"root": "a", "parts": [{"chapters": [{"file": "b", "sections": [{"file": "c"}]}]}]}
-    assert files_of(contents) == ["b", "c"]
+    assert files_of(contents) == ["a", "b", "c"]
 
 
 def test_at_first_every_chapter_is_stale_and_once_executed_none(book):
