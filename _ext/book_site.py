@@ -3,7 +3,8 @@
 * `show_repository_buttons`: repository, edit, issue and launch buttons appear as soon as
   `repository: url:` in `_config.yml` names a repository, and not before.
 * `offer_executed_notebook`, `mark_downloads`: the download menu of every chapter offers the
-  notebook as it ran, outputs included, beside the Markdown source; both are saved, not shown.
+  notebook as it ran, outputs included, rendered for any viewer (`plain.py`), beside the Markdown
+  source; both are saved, not shown.
 * `drop_thebe`: sphinx-thebe writes an address of a content network into every page, and a
   constant that the theme declares a second time (an uncaught error), even when it is off.
 * `merge_single_page_visitors`, `drop_theme_from_epub`: the single-page and EPUB builders work.
@@ -12,16 +13,23 @@
 * `use_local_sockets`: what is not in the cache yet is executed as everywhere else in this project.
 """
 
-import shutil
 import subprocess
 import zipfile
 from pathlib import Path
 
 import nbformat
+import plain
+import shown
 from jupyter_cache import get_cache
 from kernels import use_local_sockets
 
 BUTTONS = ("use_repository_button", "use_edit_page_button", "use_issues_button")
+# What the download menu says, for what the theme calls .ipynb, .md and .pdf.
+DOWNLOADS = {
+    "download-notebook-button": "Notebook, as it ran",
+    "download-source-button": "Source in MyST",
+    "download-pdf-button": "Print",
+}
 # Jupyter Book's own default: it stands in the settings whenever ours name no repository.
 PLACEHOLDER = "https://github.com/executablebooks/jupyter-book"
 
@@ -81,8 +89,16 @@ def shorten_references(app, env):
 
 
 def offer_executed_notebook(app, pagename, templatename, context, doctree):
-    """Put the executed notebook beside the page's source; the theme then lists it."""
-    if app.builder.name != "html" or "kernelspec" not in app.env.metadata.get(pagename, {}):
+    """Put the executed notebook beside the page's source; the theme then lists it.
+
+    What the page shows for its references and values is written down on the way (`shown.py`).
+    """
+    if app.builder.name != "html" or doctree is None:
+        return
+    root = Path(app.srcdir)
+    runs = "kernelspec" in app.env.metadata.get(pagename, {})
+    if not runs or pagename == app.config.root_doc:  # whose cells only draw its pictures
+        shown.keep(shown.on_page(app, pagename), pagename, root)
         return
     settings = app.env.mystnb_config
     written = Path(settings.output_folder, f"{pagename}.ipynb")
@@ -91,21 +107,37 @@ def offer_executed_notebook(app, pagename, templatename, context, doctree):
         # when the outputs came from the cache, myst-nb 1.4 writes the notebook without them
         _, notebook = get_cache(settings.execution_cache_path).merge_match_into_notebook(notebook)
     notebook.metadata.pop("source_map", None)  # line numbers of the Markdown: of no use outside
+    found = shown.on_page(app, pagename, notebook)
+    shown.keep(found, pagename, root)
     nbformat.write(notebook, written)  # the launch buttons copy this one once more
     offered = Path(app.outdir, "_sources", f"{pagename}.ipynb")
     offered.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(written, offered)
+    nbformat.write(
+        plain.notebook(notebook, found, pagename, root, **published(app.config)), offered
+    )
     context["ipynb_source"] = f"{pagename}.ipynb"
 
 
+def published(config):
+    """The name of the book, and the addresses of its site and its repository, if it has any."""
+    options = config.html_theme_options
+    return {
+        "book": config.project,
+        "site": config.html_baseurl.rstrip("/"),
+        "repository": options.get("repository_url", ""),
+        "branch": options.get("repository_branch", "main"),
+    }
+
+
 def mark_downloads(app, pagename, templatename, context, doctree):
-    """Make the browser save the two files: it would show Markdown as a page of plain text.
+    """Say what the menu offers, and let the browser save files that it would show as text.
 
     The theme's button has no place for the attribute, so it rides on the address, which the
     theme writes unescaped between quotation marks. `tests/test_site.py` saves both files.
     """
     for group in context.get("header_buttons", ()):
         for button in group.get("buttons", ()):
+            button["text"] = DOWNLOADS.get(button.get("label"), button.get("text"))
             if button.get("label") in ("download-notebook-button", "download-source-button"):
                 button["url"] += '" download="'
 

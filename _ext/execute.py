@@ -157,7 +157,7 @@ def main(arguments=None, root=ROOT):
         execute_all({path: states[path] for path in stale}, workers, limit, root)
     # The pages are always written afresh, because Sphinx repeats no warning about a page that it
     # does not read again.
-    for made in ("html", ".doctrees", "jupyter_execute"):
+    for made in ("html", ".doctrees", "jupyter_execute", "shown"):
         shutil.rmtree(root / "_build" / made, ignore_errors=True)
     builder = [Path(sys.executable).with_name("jupyter-book"), "build", ".", "-q"]
     status = subprocess.run([*builder, "-W", "-n", "--keep-going"], cwd=root).returncode

@@ -12,7 +12,7 @@ import threading
 import time
 from contextlib import contextmanager
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import urldefrag, urlsplit
 
 ROOT = Path(__file__).resolve().parents[1]
 SITE = ROOT / "_build" / "html"
@@ -59,6 +59,7 @@ class Visit:
 
     def __init__(self, context, url):
         self.url, self.outside, self.errors, self.pending = url, [], [], 0
+        self.asked = set()
         self.base = f"{urlsplit(url).scheme}://{urlsplit(url).netloc}/"
         self.page = context.new_page()
         self.page.route("**/*", self._guard)
@@ -76,6 +77,7 @@ class Visit:
 
     def _count(self, change, request):
         self.pending += change
+        self.asked.add(urldefrag(request.url).url)
 
     def _guard(self, route):
         url = route.request.url

@@ -9,7 +9,10 @@ from prerequisites import chapters, drawing, reduced
 
 INDEX = (ROOT / "book" / "index.md").read_text(encoding="utf-8")
 CHAPTERS = chapters(ROOT)
-WORDS = "no one two three four five six seven eight nine ten eleven twelve thirteen fourteen"
+WORDS = (
+    "no one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
+    "sixteen"
+)
 
 
 def hours(labels):

@@ -1,6 +1,7 @@
 """A chapter opens in JupyterLab as a notebook, runs there, and is saved without a change.
 
-What a reader does: double-click the chapter, *Run All Cells*, *Save*, look at ``git diff``.
+What a reader does: double-click the chapter, look at it, *Run All Cells*, *Save*, look at ``git
+diff``. Numbers show before and after, solutions are folded, and to open a chapter is no change.
 The browser works on a copy of the book, so the checkout is never touched.
 """
 
@@ -17,10 +18,14 @@ import urllib.request
 
 import pytest
 from chapters import ROOT, chapters
+from execute import chapters as in_order
+from lab import CONTENTS
+from shown import SPAN, UNKNOWN, title
 
 pytestmark = pytest.mark.site
 
 CHAPTERS = [path.relative_to(ROOT).as_posix() for path in chapters()]
+CHAPTERS_IN_ORDER = [path.relative_to(ROOT).as_posix() for path in in_order()]
 START_LIMIT = 60  # seconds for the server, and again for a chapter to open
 RUN_LIMIT = 300  # seconds for all the cells of a chapter
 
@@ -43,6 +48,45 @@ RUN_ALL = """async (seconds) => {
     return {cells: code.length, errors: errors(), finished: !waiting()};
 }"""
 
+# What a notebook is as soon as its kernel has started: the kernel's word on itself is no change.
+OPENED = """async () => {
+    const panel = window.jupyterapp.shell.currentWidget;
+    await panel.sessionContext.ready;
+    await panel.sessionContext.session.kernel.info;
+    await new Promise(resolve => setTimeout(resolve, 500));
+    const cells = [...panel.content.model.cells];
+    return {
+        edited: panel.context.model.dirty,
+        texts: cells.filter(cell => cell.type === 'markdown').map(cell => cell.sharedModel.source),
+        folded: cells.filter(cell => (cell.getMetadata('jupyter') || {}).source_hidden).length,
+    };
+}"""
+
+VALUES = """() => [...window.jupyterapp.shell.currentWidget.content.model.cells]
+    .flatMap(cell => cell.getMetadata('user_expressions') || [])
+    .map(each => [each.expression, (each.result.data || {})['text/plain']])"""
+
+IS_OPEN = """(path) => {
+    const panel = window.jupyterapp?.shell.currentWidget;
+    return panel?.context?.path === path && panel.content.widgets?.length > 0;
+}"""
+
+REPLACE = """([before, after]) => {
+    const cells = [...window.jupyterapp.shell.currentWidget.content.model.cells];
+    const cell = cells.find(cell => cell.sharedModel.source.includes(before));
+    cell.sharedModel.setSource(cell.sharedModel.source.replace(before, after));
+}"""
+
+# JupyterLab renders only what is near the window.
+SHOW = """async (words) => {
+    const notebook = window.jupyterapp.shell.currentWidget.content;
+    const place = notebook.widgets.findIndex(
+        cell => cell.model.sharedModel.source.includes(words));
+    await notebook.scrollToItem(place, 'center');
+    await new Promise(resolve => setTimeout(resolve, 1000));
+    return [0, 1].map(more => notebook.widgets[place + more].node.innerText);
+}"""
+
 SAVE = """async () => {
     await window.jupyterapp.commands.execute('docmanager:save');
     return window.jupyterapp.shell.currentWidget.context.model.dirty;
@@ -51,12 +95,14 @@ SAVE = """async () => {
 
 @pytest.fixture(scope="module")
 def lab_root(tmp_path_factory):
-    """A copy of what JupyterLab needs: the book and the two settings of the repository."""
+    """A copy of what JupyterLab needs: the book, what its pages show, and the settings."""
     folder = tmp_path_factory.mktemp("lab")
     backups = shutil.ignore_patterns(".ipynb_checkpoints")
     shutil.copytree(ROOT / "book", folder / "book", ignore=backups)
-    shutil.copytree(ROOT / ".jupyter", folder / ".jupyter")
-    shutil.copy(ROOT / "jupytext.toml", folder)
+    for name in (".jupyter", "_ext", "_build/shown"):
+        shutil.copytree(ROOT / name, folder / name)
+    for name in ("jupytext.toml", "_config.yml", "_toc.yml"):
+        shutil.copy(ROOT / name, folder)
     return folder
 
 
@@ -133,15 +179,63 @@ def test_a_chapter_runs_in_jupyterlab_and_is_saved_unchanged(chapter, lab_root, 
     page = browser.new_page(viewport={"width": 1400, "height": 1000})
     try:
         open_by_double_click(page, lab_url, chapter)
+        first = page.evaluate(OPENED)
+        assert not first["edited"], f"{chapter} counts as edited as soon as it is opened"
+        shown_as_pages_are(chapter, first, page.evaluate(VALUES))
         seen = page.evaluate(RUN_ALL, RUN_LIMIT)
         assert not seen["errors"], f"{chapter}: Run All Cells gave {seen['errors']}"
         assert seen["finished"], f"{chapter}: cells were still waiting after {RUN_LIMIT} s"
         assert seen["cells"] > 0, f"{chapter}: JupyterLab found no code cell"
+        expected = dict(page.evaluate(VALUES))
+        assert None not in expected.values(), f"{chapter}: not evaluated: {expected}"
         assert not page.evaluate(SAVE), f"{chapter}: JupyterLab did not save it"
     finally:
         page.close()
     changes = "".join(git_diff(lab_root, chapter))
     assert not changes, f"Save changed {chapter}; put the chapter into this form:\n{changes}"
+
+
+def shown_as_pages_are(chapter, first, values):
+    """Numbers show before anything has run, roles do not, and solutions are folded."""
+    source = (ROOT / chapter).read_text(encoding="utf-8")
+    assert len(values) == source.count("{glue:text}`")
+    assert not [text for _, text in values if UNKNOWN in text]
+    left = [found[1] for text in first["texts"] for found in SPAN.finditer(text) if found[1]]
+    assert set(left) <= {"eval", "math"}, f"{chapter} shows {set(left)}"
+    assert first["folded"] >= source.count("{solution-start}")
+
+
+def test_a_number_is_live_and_a_solution_folded(lab_url, browser):
+    page = browser.new_page(viewport={"width": 1400, "height": 1000})
+    try:
+        open_by_double_click(page, lab_url, "book/attention/attention.md")
+        page.evaluate(OPENED)
+        words = "At width 1024 the typical unscaled softmax passes"
+        built, _ = page.evaluate(SHOW, words)
+        assert re.search(rf"{words} \de-\d\d of what arrives", built)
+        solution, code = page.evaluate(SHOW, "Solution to Exercise 15.1")
+        assert "Solution to Exercise 15.1" in solution
+        assert "The scores are" not in solution
+        assert "assert" not in code
+        page.evaluate(REPLACE, ["float(torch.tensor(typical).mean(0)[-1])", "0.25"])
+        page.evaluate(RUN_ALL, RUN_LIMIT)
+        live, _ = page.evaluate(SHOW, words)
+        assert f"{words} 2e-01 of what arrives" in live
+    finally:
+        page.close()
+
+
+def test_the_laboratory_opens_on_the_contents(lab_url, browser):
+    page = browser.new_page(viewport={"width": 1400, "height": 1000})
+    try:
+        page.goto(lab_url, wait_until="domcontentloaded")
+        page.wait_for_function(IS_OPEN, arg=str(CONTENTS), timeout=1000 * START_LIMIT)
+        assert not page.evaluate(OPENED)["edited"]
+        link = page.get_by_role("link", name=title(ROOT / CHAPTERS_IN_ORDER[0]), exact=True)
+        link.click(timeout=1000 * START_LIMIT)
+        page.wait_for_function(IS_OPEN, arg=CHAPTERS_IN_ORDER[0], timeout=1000 * START_LIMIT)
+    finally:
+        page.close()
 
 
 def git_diff(lab_root, chapter):

@@ -20,12 +20,30 @@ import pytest
 import yaml
 from browsing import DESK, PHONE, ROOT, SITE, Visit, find_chromium, served
 from reference import modules
+from shown import SPAN
 from test_reference import entries
 
 pytestmark = pytest.mark.site
 pytest_plugins = ["site_fixtures"]
 
 # 1. The claims: each returns the faults of one page
+
+
+# Bytes of a page, uncompressed, with all that it asks for: with formulas, the landing page, others.
+CHAPTER, LANDING, OTHER = 2_500_000, 500_000, 1_000_000
+
+
+def too_heavy(visit, site):
+    """What a page asks for, the heaviest first, if it is more than a page may weigh."""
+    files = {Path(site, unquote(urlsplit(url).path).lstrip("/")) for url in visit.asked}
+    sizes = {file: file.stat().st_size for file in files if file.is_file()}
+    names = {file.name for file in sizes}
+    limit = LANDING if "index.html" in names else OTHER
+    limit = CHAPTER if "tex-chtml.js" in names else limit
+    heaviest = sorted(sizes.items(), key=lambda item: -item[1])
+    if sum(sizes.values()) <= limit:
+        return []
+    return [f"{size:9,} {file.relative_to(site)}" for file, size in heaviest[:8]]
 
 
 def outside_requests(visit, site):
@@ -142,6 +160,76 @@ def formulas_without_an_end(visit, site):
     return found
 
 
+def cut_off_without_a_sign(visit, site):
+    """What a box hides at its right end, at two widths, where no shade at the edge says so."""
+    found = []
+    for size in (PHONE, DESK):
+        visit.page.set_viewport_size(size)
+        found += visit.page.evaluate(
+            """() => [...document.querySelectorAll("main *")]
+              .filter(e => e.scrollWidth > e.clientWidth + 1 && e.clientWidth
+                           && ["auto", "scroll"].includes(getComputedStyle(e).overflowX)
+                           && !/local/.test(getComputedStyle(e).backgroundAttachment)
+                           && !e.matches("span.math"))
+              .map(e => innerWidth + ": " + e.outerHTML.slice(0, 120))"""
+        )
+    return found
+
+
+def formulas_in_the_way_of_tab(visit, site):
+    """Short formulas at which the Tab key stops: up to the next link there may be a hundred."""
+    return visit.page.evaluate(
+        """() => [...document.querySelectorAll("mjx-container[tabindex='0'], .math [tabindex='0']")]
+          .filter(e => e.scrollWidth <= e.clientWidth)  // one that slides has to be reached
+          .map(e => e.textContent)"""
+    )
+
+
+def broken_on_paper(visit, site):
+    """Boxes that paper may not divide or that hide an end, and controls that are printed."""
+    visit.page.emulate_media(media="print")
+    found = visit.page.evaluate(
+        """() => [...document.querySelectorAll(
+             "main :is(div.cell, div.cell *, .admonition, .proof, pre, summary, .copybtn)")]
+          .filter(e => { const style = getComputedStyle(e);
+            if (!e.getClientRects().length) return false;
+            if (e.closest("figure, table, mjx-container")) return false;
+            return e.matches("summary, .copybtn")
+              || (e.matches("div, pre") && !e.matches("div.math, .text_html *")
+                  && (style.breakInside == "avoid"
+                      || /auto|scroll|hidden/.test(style.overflow))); })
+          .map(e => e.outerHTML.slice(0, 120)).slice(0, 5)"""
+    )
+    visit.page.emulate_media(media="screen")
+    return found
+
+
+AXE = Path(importlib.util.find_spec("axe_playwright_python").origin).with_name("axe.min.js")
+LEVELS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]
+
+
+def inaccessible(visit, site):
+    """What axe finds against WCAG 2.1, level AA; in the dark, what it finds hard to read."""
+    visit.page.evaluate(AXE.read_text(encoding="utf-8"))
+    visit.page.add_style_tag(content="* { transition: none !important }")  # colours, not changes
+    found = []
+    for theme, rules in (("dark", ["color-contrast"]), ("light", LEVELS)):
+        found += visit.page.evaluate(
+            """async ([theme, rules]) => {
+              document.documentElement.dataset.theme = theme;
+              const asked = {runOnly: rules, resultTypes: ["violations"],
+                             preload: false, elementRef: true};
+              const leansOut = (e) => e.scrollWidth <= e.clientWidth + 13;  // axe forgets its 13 px
+              const {violations} = await axe.run(document, asked);
+              return violations.flatMap(each => each.nodes
+                .filter(node => each.id != "scrollable-region-focusable" || !leansOut(node.element))
+                .slice(0, 3).map(node => `${theme}: ${each.id}: ${node.html.slice(0, 120)}`));
+            }""",
+            [theme, rules],
+        )
+    return found
+
+
 SOURCE = re.compile(r"\$[^$\n]+\$|\\[a-z]{3,}|\|\s*:?-{2,}|\|\s*:?—|\{[a-z:]+\}`")
 
 
@@ -160,6 +248,11 @@ def source_left_in_text(visit, site):
 
 
 CLAIMS = (
+    too_heavy,
+    cut_off_without_a_sign,
+    formulas_in_the_way_of_tab,
+    broken_on_paper,
+    inaccessible,
     outside_requests,
     script_errors,
     unrendered_formulas,
@@ -181,7 +274,8 @@ CLEAN = """<!doctype html><html lang="en"><head><meta charset="utf-8">
 here</a><a href="https://example.org/">out</a><a href="#">up</a>
 <img src="dot.svg" alt="a dot">%s</main></body></html>"""
 DOT = '<svg xmlns="http://www.w3.org/2000/svg" width="8" height="8"><path d="M0 0h8v8z"/></svg>'
-MATHJAX = '<script src="mathjax/tex-chtml.js"></script>'  # the very files that the book brings
+MATHJAX = """<script>MathJax = {options: {enableMenu: false}}</script>
+<script src="mathjax/tex-chtml.js"></script>"""  # the very files that the book brings
 FORMULA = r'<span class="math">\(%s\)</span>'
 FAULTS = {
     "a script from a content network": (
@@ -202,13 +296,37 @@ FAULTS = {
         "<style>.math { display: inline-block; max-width: 4em; overflow-x: auto }</style>"
         + MATHJAX
         + FORMULA % "a + b + c + d + e + f + g",
-        {"formulas_without_an_end"},
+        {"formulas_without_an_end", "inaccessible"},
     ),
     "a formula that stayed source": (r"<p>so $o = 2</p><p>\frac85$</p>", {"source_left_in_text"}),
     "a table that stayed source": ("<p>| | a | |:—|—:| | b | 1 |</p>", {"source_left_in_text"}),
     "a role that stayed source": ("<p>see {ref}`there`</p>", {"source_left_in_text"}),
-    "an image without alt": ('<img src="dot.svg">', {"images_without_words"}),
-    "an image with an empty alt": ('<img src="dot.svg" alt=" ">', {"images_without_words"}),
+    "a page that loads too much": (
+        '<img src="big.svg" alt="big">',
+        {"too_heavy"},
+    ),
+    "a line that is cut off": (
+        "<pre style='overflow-x: auto'>" + "long " * 200 + "</pre>",
+        {
+            "cut_off_without_a_sign",
+            "broken_on_paper",
+            "inaccessible",
+        },  # nor can paper or keys slide
+    ),
+    "a formula at which Tab stops": (
+        MATHJAX + FORMULA % "x" + "<i class=math><mjx-container tabindex=0>x</mjx-container></i>",
+        {"formulas_in_the_way_of_tab"},
+    ),
+    "a box that no page divides": (
+        "<div class=cell><pre style='break-inside: avoid'>x</pre></div>",
+        {"broken_on_paper"},
+    ),
+    "pale letters": ('<p style="color: #aaa">pale</p>', {"inaccessible"}),
+    "an image without alt": ('<img src="dot.svg">', {"images_without_words", "inaccessible"}),
+    "an image with an empty alt": (
+        '<img src="dot.svg" alt=" ">',
+        {"images_without_words", "inaccessible"},
+    ),
     "an image that is missing": (
         '<img src="none.svg" alt="none">',
         {"broken_images", "script_errors"},
@@ -239,6 +357,7 @@ def tiny_site(folder, extra=""):
     (folder / "index.html").write_text(CLEAN % extra, encoding="utf-8")
     (folder / "other.html").write_text('<p id="place">other</p>', encoding="utf-8")
     (folder / "dot.svg").write_text(DOT, encoding="utf-8")
+    (folder / "big.svg").write_text(DOT + "<!--" + "x" * LANDING + "-->", encoding="utf-8")
     package = Path(importlib.util.find_spec("sphinx-mathjax-offline").origin).parent
     (folder / "mathjax").symlink_to(package / "static" / "mathjax")
     return folder
@@ -348,25 +467,123 @@ def test_formulas_render_from_a_file(context):
     page.close()
 
 
-@pytest.mark.parametrize("page", CHAPTERS)
+@pytest.mark.parametrize("page", [page for page in CHAPTERS if page != "book/index.html"])
 def test_chapter_downloads_as_source_and_as_executed_notebook(page, visits, tmp_path):
     tab = visits(page).page
-    saved = {}
+    saved, said = {}, {}
     for label in ("source", "notebook"):
         tab.locator(".dropdown-download-buttons button.dropdown-toggle").click()
+        said[label] = tab.locator(f".btn-download-{label}-button").inner_text().strip()
         with tab.expect_download() as download:
             tab.locator(f".btn-download-{label}-button").click()
         saved[label] = tmp_path / download.value.suggested_filename
         download.value.save_as(saved[label])
+    assert said == {"source": "Source in MyST", "notebook": "Notebook, as it ran"}
     stem = Path(page).stem
     assert [file.name for file in saved.values()] == [f"{stem}.md", f"{stem}.ipynb"]
     source = (ROOT / page).with_suffix(".md")
     assert saved["source"].read_bytes() == source.read_bytes()
     notebook = nbformat.read(saved["notebook"], as_version=4)
     nbformat.validate(notebook)
+    texts = [cell.source for cell in notebook.cells if cell.cell_type == "markdown"]
+    assert "pip install" in texts[0]
+    assert not [found[0] for text in texts for found in SPAN.finditer(text) if found[1]]
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
     assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1))
     assert any(cell.outputs for cell in code)
+
+
+def test_a_switch_hides_the_code_of_every_page_and_is_remembered(browser, address):
+    context = browser.new_context(viewport=DESK)
+    chapter, other = (f"{address}/{page}" for page in CHAPTERS[1:3])  # the first page has none
+    page = Visit(context, chapter).page
+    shown = page.locator("div.cell_input:visible")  # not that of the folded set-up
+    assert shown.count()
+    page.locator(".btn-code-button").click()
+    assert not shown.count()
+    assert page.locator("div.cell_output").first.is_visible()
+    page.goto(other)
+    assert not shown.count()
+    page.locator(".btn-code-button").click()
+    page.goto(chapter)
+    assert shown.count()
+    context.close()
+
+
+def test_what_only_checks_is_a_bar_that_says_so_and_opens(visits):
+    """Every cell of assertions alone, and no other; a bar says how many there are."""
+    bars = 0
+    for name in CHAPTERS:
+        page = visits(name).page
+        for bar in page.locator("details.checks").all():
+            code = bar.locator("pre").first.text_content()
+            asserted = len(re.findall(r"^ *assert\b", code, re.MULTILINE))
+            said = bar.locator("summary .collapsed").text_content()
+            assert (f"{asserted} assertion" in said) == (asserted > 0), (name, code)
+            assert "checked" in said or "for the text" in said
+            bars += 1
+    assert bars > 0
+    first = next(n for n in CHAPTERS if visits(n).page.locator("details.checks").count())
+    bar = visits(first).page.locator("details.checks").first
+    assert not bar.locator("pre").first.is_visible()
+    bar.locator("summary").click()
+    assert bar.locator("pre").first.is_visible()
+
+
+@pytest.mark.parametrize("page", [page for page in CHAPTERS if page.count("/") == 2])
+def test_no_chapter_begins_with_a_wall_of_imports(page, visits):
+    assert not visits(page).page.locator("main div.cell_input").first.is_visible()
+
+
+def test_a_page_says_in_its_head_what_it_is_about():
+    for page in toc_pages():
+        said = [a["content"] for tag, a in tags(SITE / page) if a.get("name") == "description"]
+        assert len(said) == 1, page
+        assert len(said[0]) > 20, page
+
+
+def test_no_traceback_names_a_folder(visits):
+    shown = [
+        text
+        for name in CHAPTERS
+        for text in visits(name).page.locator(".output.traceback").all_text_contents()
+    ]
+    assert shown
+    for text in shown:
+        assert "site-packages" not in text
+        assert "Traceback" not in text
+        assert len(text.strip().split("\n")) < 15, text
+
+
+def letters_too_small(visit):
+    """Drawings on whose page the smallest letters have less than nine pixels."""
+    return visit.page.evaluate(
+        """() => [...document.querySelectorAll("main figure img[style]")]
+          .filter(e => e.getBoundingClientRect().width < parseFloat(e.style.minWidth) - 1)
+          .map(e => e.getAttribute("src"))"""
+    )
+
+
+@pytest.mark.parametrize("page", CHAPTERS)
+def test_no_drawing_shrinks_until_it_cannot_be_read(page, visits):
+    visit = visits(page)
+    sized = visit.page.locator("main figure img[width][height][style*='min-width']").count()
+    drawn = visit.page.locator("main figure img[src*='_images/'][src$='.svg']").count()
+    assert sized == drawn
+    visit.page.set_viewport_size(PHONE)
+    found = letters_too_small(visit)
+    visit.page.set_viewport_size(DESK)
+    assert not found
+
+
+def test_a_click_enlarges_a_drawing_and_another_ends_it(visits):
+    page = visits(next(n for n in CHAPTERS if visits(n).page.locator("figure img").count())).page
+    image = page.locator("main figure img").first
+    before = image.bounding_box()["width"]
+    image.click()
+    assert page.locator("dialog.enlarged img").bounding_box()["width"] > before
+    page.locator("dialog.enlarged").click()
+    page.locator("dialog.enlarged").wait_for(state="detached")
 
 
 SEARCHES = {  # what a reader types: the page that should come first
@@ -379,7 +596,7 @@ SEARCHES = {  # what a reader types: the page that should come first
     "SFT": "gpt/preferences",
     "DPO": "gpt/preferences",
     "softmax": "likelihood/maximum_likelihood",
-    "Kneser-Ney": "likelihood/ngrams",
+    "Kneser-Ney": "likelihood/smoothing",
     "perplexity": "likelihood/surprise",
     "beam search": "gpt/sampling",
     "LSTM": "attention/recurrence",
@@ -406,6 +623,53 @@ def test_search_answers_while_one_types(context, address):
     visit.page.wait_for_selector("#pst-search-dialog a[href*='maximum_likelihood']")
     assert "search.html" not in visit.page.url
     visit.page.close()
+
+
+def test_on_paper_the_solutions_come_last_and_then_go_back(context, address):
+    visit = Visit(context, f"{address}/book/likelihood/surprise.html")
+    order = """() => [...document.querySelectorAll("article :is(.solution, .exercise)")]
+        .map(e => e.classList.contains("solution") ? "s" : "e").join("")"""
+    before = visit.page.evaluate(order)
+    assert "se" in before
+    visit.page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert visit.page.evaluate(order) == "".join(sorted(before))
+    visit.page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert visit.page.evaluate(order) == before
+    visit.page.close()
+
+
+def test_a_link_shows_what_it_leads_to(context, address):
+    """On the pointer, and on the Tab key; Escape and leaving end it. Formulas are set."""
+    visit = Visit(context, f"{address}/book/likelihood/evaluation.html")
+    shown = visit.page.locator("#preview")
+    for kind, words in (("#term-", "in bits"), ("bibliography", "Elements of Information")):
+        link = visit.page.locator(f"article a.reference[href*='{kind}']:visible").first
+        link.hover()
+        shown.wait_for()
+        assert words in shown.inner_text()
+        visit.page.mouse.move(1, 1)
+        shown.wait_for(state="detached")
+    link = visit.page.locator("article a.reference[href*='#prop-']:visible").first
+    link.focus()
+    visit.page.keyboard.press("Shift+Tab")
+    visit.page.keyboard.press("Tab")
+    shown.locator("mjx-container").first.wait_for()
+    assert shown.inner_text().startswith("Proposition")
+    assert link.get_attribute("aria-describedby") == "preview"
+    visit.page.keyboard.press("Escape")
+    shown.wait_for(state="detached")
+    assert visit.errors == []
+    visit.page.close()
+
+
+def test_the_bibliography_leads_to_the_chapters_that_cite(visits):
+    page = visits("book/bibliography.html").page
+    entry = page.locator("div.citation", has_text="Attention is all you need")
+    links = entry.locator("p.cited-in a")
+    found = links.evaluate_all("links => links.map(a => a.getAttribute('href'))")
+    assert "attention/attention.html" in found
+    assert all(text.isdigit() for text in links.all_inner_texts())
+    assert page.locator("div.citation").count() == page.locator("p.cited-in").count()
 
 
 def test_the_glossary_says_where_terms_are_introduced_and_links_work(visits):

@@ -28,7 +28,8 @@ import numpy as np
 from .figures import BLUE, GREEN, ORANGE, RED
 
 WIDTH = 640  # of a sheet
-SIZE = 18  # of letters; nothing is smaller
+SIZE = 18  # of letters; only an index is smaller
+INDEX = 0.75  # the size of an index, that of its letter being 1
 Point = tuple[float, float]
 
 # The ink of text and lines on a light page and on a dark one: at least 4.5 : 1 on both grounds.
@@ -119,8 +120,11 @@ def text_width(said: str, *, size: float = SIZE, bold: bool = False) -> float:
         pixels. A letter that is not in the table counts 0.6 of the size, from U+2E80 on (Chinese,
         Japanese, emoji) all of it.
     """
-    plain = _PART.sub(lambda part: "".join(filter(None, part.groups())), said)
-    wide = sum(_WIDTH_OF.get(letter, 1000 if letter >= "⺀" else 600) for letter in plain)
+    wide = 0.0
+    for part in _PART.finditer(said):
+        for kind, text in part.groupdict(default="").items():
+            each = (_WIDTH_OF.get(letter, 1000 if letter >= "⺀" else 600) for letter in text)
+            wide += sum(each) * (INDEX if kind == "index" else 1)
     return wide * size / 1000 * (16 / 15 if bold else 1)
 
 
@@ -456,6 +460,8 @@ def _write(node: ET.Element, said: str) -> None:
                 span.text = part[kind]
                 if kind == "letters":
                     span.set("class", "m")
+                if kind == "index":
+                    span.set("font-size", f"{INDEX:.0%}")
                 if kind == "index" or back:
                     span.set("dy", "4" if kind == "index" else back)
                 back = "-4" if kind == "index" else ""

@@ -7,9 +7,10 @@ is an unchanged file. The plots here are those that several chapters share; they
 `interactive` is for the figures that a reader can touch.
 """
 
+import io
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import matplotlib as mpl
@@ -17,6 +18,7 @@ import numpy as np
 from cycler import cycler
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from matplotlib.lines import Line2D
 
@@ -169,6 +171,31 @@ def attention_map(
         axis.set_ticks(range(len(labels)), labels)
     axes.tick_params(axis="x", rotation=90 if keys and max(map(len, keys)) > 2 else 0)
     return image
+
+
+def curves_of(
+    curves: Mapping[str, tuple[Sequence[float | None], Sequence[float | None]]],
+    x_label: str,
+    y_label: str,
+) -> str:
+    """Curves by name, each (x, y), as the text of an SVG with a legend, in the book's style.
+
+    Raises:
+        ValueError: there are none.
+    """
+    if not curves:
+        raise ValueError("expected at least one curve, got none")
+    with mpl.rc_context():
+        use_style()
+        figure = Figure()
+        axes = figure.subplots()
+        for name, (x, y) in curves.items():
+            axes.plot(*(np.array(each, dtype=float) for each in (x, y)), label=name)
+        axes.set(xlabel=x_label, ylabel=y_label)
+        axes.legend()
+        drawn = io.StringIO()
+        figure.savefig(drawn, format="svg", metadata={"Date": None})
+    return drawn.getvalue()
 
 
 def interactive(name: str, body: str, script: str, *, data: object, style: str = "") -> "HTML":

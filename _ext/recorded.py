@@ -1,0 +1,46 @@
+"""A figure that was not computed with its page says so: where, when and in what time it was.
+
+Such a caption ends with the word *Recorded*; the record is the one that the chapter reads.
+"""
+
+import json
+import re
+from pathlib import Path
+
+from docutils import nodes
+
+RECORD = re.compile(r'results / "(\w+)" / "result.json"')
+WORD = "Recorded."
+
+
+def about(name, record):
+    """The badge's words on a record."""
+    known = [record.get("machine")]
+    if "core_minutes" in record:
+        known.append(f"{record['core_minutes']:.0f} minutes of one core")
+    elif "minutes" in record:
+        known.append(f"{record['minutes']:.0f} minutes")
+    return ", ".join(["recorded", *filter(None, known), f"in results/{name}"])
+
+
+def mark(app, doctree):
+    """Put a badge in place of the last word of such a caption."""
+    captions = [c for c in doctree.findall(nodes.caption) if c.astext().rstrip().endswith(WORD)]
+    if not captions:
+        return
+    page = Path(app.env.doc2path(app.env.docname))
+    names = set(RECORD.findall(page.read_text(encoding="utf-8")))
+    if len(names) != 1:
+        raise ValueError(f"{page.name}: a caption says {WORD!r}, but the records read are {names}")
+    (name,) = names
+    record = Path(app.srcdir, "results", name, "result.json").read_text(encoding="utf-8")
+    for caption in captions:
+        last = list(caption.findall(nodes.Text))[-1]
+        rest = last.astext().rstrip().removesuffix(WORD)
+        last.parent.replace(last, nodes.Text(rest))
+        caption += nodes.inline("", about(name, json.loads(record)), classes=["recorded"])
+
+
+def setup(app):
+    app.connect("doctree-read", mark)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,230 @@
+"""What the roles of a page show: kept when the pages are made, and read where none are made.
+
+A role such as ``{ref}`masks` `` stands for a title, a number, a citation or a value. Only the
+builder knows it. So it writes down, for each page, what it has put there, in `_build/shown`.
+JupyterLab (`lab.py`) and the notebook to download (`plain.py`) show the same.
+
+    roles    {":ref:`masks`": [text, address as seen from the page]}
+    numbers  {"prop-shift": "Proposition 2.1"}, of boxes and figures
+    glued    {"typical": "9.9e-08"}, as the cells put it out
+"""
+
+import json
+import re
+from functools import cache
+from pathlib import Path
+
+from docutils import nodes
+from myst_nb.core.variables import format_plain_text
+from sphinx import addnodes
+
+KEPT = Path("_build", "shown")
+REFERENCES = ("ref", "numref", "eq", "prf:ref", "term", "doc", "cite", "cite:t", "cite:p")
+EXPLICIT = re.compile(r"(.+?)\s*<([^<>]+)>", re.DOTALL)  # words of one's own for a target
+FENCE = re.compile(r"(`{3,}|:{3,})(?:\{([\w:-]+)\} ?(.*)|.*)")
+# A code span, with the name of a role before it or not.
+SPAN = re.compile(r"(?:\{([\w:+.-]+)\})?(?<!`)(`+)(?!`)(.+?)(?<!`)\2(?!`)", re.DOTALL)
+OPTION = re.compile(r":([\w-]+): *(.*)")
+PARTS = ("exercise", "solution")  # what has its beginning and its end in different cells
+PART = re.compile(r"^```\{(exercise|solution)-(start|end)\}", re.MULTILINE)
+KEYED = re.compile(r"([a-z]+)(\d{4})\w*")  # a key of the bibliography: vaswani2017attention
+UNKNOWN = "…"  # a value that was never computed here
+PLAIN = {"roles": {}, "numbers": {}, "glued": {}}
+
+
+# ---- when the pages are made ---------------------------------------------------------------------
+
+
+def on_page(app, page, notebook=None):
+    """All that the builder has put for the roles of a page.
+
+    It resolves the page's references once more, each of them in a holder from which its text can
+    be taken: the page itself stays as it is.
+    """
+    tree, holders = app.env.get_doctree(page), []
+    for reference in list(tree.findall(addnodes.pending_xref)):
+        if reference.rawsource:
+            holder = nodes.inline(reference.rawsource)
+            reference.replace_self(holder)
+            holder += reference
+            holders.append(holder)
+    app.env.apply_post_transforms(tree, page)
+    roles = {_single(each.rawsource): [markdown(each), address(each)] for each in holders}
+    return {"roles": roles, "numbers": numbers(app.env, page), "glued": glued_in(notebook)}
+
+
+def markdown(node):
+    """The text below a node, with the marks of Markdown."""
+    match node:
+        case nodes.Text():
+            return node.astext()
+        case nodes.math():
+            return f"${node.astext()}$"
+        case nodes.literal() if not node.next_node(nodes.reference):
+            own = {"xref", "std-numref"} & set(node["classes"])  # set as code by the builder only
+            return node.astext() if own else f"`{node.astext()}`"
+        case nodes.emphasis():
+            return f"*{node.astext()}*"
+    return "".join(map(markdown, node.children))
+
+
+def address(node):
+    """Where the first link below a node leads, or nothing."""
+    for link in node.findall(nodes.reference):
+        return link.get("refuri") or f"#{link['refid']}"
+    return ""
+
+
+def numbers(env, page):
+    """{label: name and number} of the boxes and figures of a page."""
+    return {
+        label: f"{kind.capitalize()} {'.'.join(map(str, number))}"
+        for kind, found in env.toc_fignumbers.get(page, {}).items()
+        for label, number in found.items()
+    }
+
+
+def glued_in(notebook):
+    """{name: text} of what the cells of a notebook have glued."""
+    found = {}
+    for cell in notebook.cells if notebook else ():
+        for output in cell.get("outputs", ()):
+            kept = output.get("metadata", {}).get("scrapbook")
+            if kept:
+                found[kept["name"]] = output.data[f"{kept['mime_prefix']}text/plain"]
+    return found
+
+
+def keep(shown, page, root):
+    """Write down what a page shows."""
+    path = root / KEPT / f"{page}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(shown, ensure_ascii=False, indent=0), encoding="utf-8")
+
+
+# ---- wherever it is read -------------------------------------------------------------------------
+
+
+def kept(page, root):
+    """What a page showed when it was made last; nothing if it never was."""
+    path = root / KEPT / f"{page}.json"
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else PLAIN
+
+
+def reference(shown, role, content, page, root):
+    """(text, address from the page) of a reference; a guess if the page was never made."""
+    found = shown["roles"].get(f":{role}:`{_single(content)}`")
+    return tuple(found) if found else _guess(role, content, page, root)
+
+
+def value(shown, content):
+    """The text that a glued value shows, or None: `content` is a name, and a format if need be."""
+    name, _, form = content.rpartition(":") if ":" in content else (content, "", "s")
+    text = shown["glued"].get(name)
+    return None if text is None else format_plain_text(text, form)
+
+
+def replaced(source, show):
+    """Markdown with each role replaced by what `show(role, content)` says, None for itself."""
+
+    def role_or_code(match):
+        new = show(match[1], match[3]) if match[1] else None
+        return match[0] if new is None else new
+
+    return "".join(
+        SPAN.sub(role_or_code, text) if prose else text for prose, text in pieces(source)
+    )
+
+
+def pieces(source):
+    """(is it prose?, text) of Markdown, in order; fences, and what plain fences hold, are none."""
+    prose, code = [], None
+    for line in source.splitlines(keepends=True):
+        fence = FENCE.fullmatch(line.rstrip("\n"))
+        if not (fence or code):
+            prose.append(line)
+            continue
+        if prose:
+            yield True, "".join(prose)
+            prose = []
+        yield False, line
+        if code and fence and fence[0] == code:
+            code = None
+        elif not code and fence and not fence[2] and fence[0] != fence[1]:
+            code = fence[1]  # a block of plain code: it names its language
+    if prose:
+        yield True, "".join(prose)
+
+
+def _guess(role, content, page, root):
+    words = EXPLICIT.fullmatch(content)
+    text, target = words.groups() if words else (content, content)
+    own = root / page
+    if role in ("ref", "doc"):
+        place = next(iter((root / "book").rglob(f"{Path(target).name}.md")), None)
+        where = _relative(place, own) if place else f"#{target}"
+        return (title(place) if place and not words else text), where
+    if role.startswith("cite"):
+        authors = [KEYED.sub(r"\1 \2", key.strip()).title() for key in content.split(",")]
+        return ", ".join(authors), _relative(root / "book" / "bibliography.md", own)
+    if role == "term":
+        return text, _relative(root / "book" / "glossary.md", own)
+    return text, f"#{target}"
+
+
+@cache
+def title(path):
+    """The first heading of a page."""
+    found = re.search(r"^# (.+)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+    return found[1] if found else path.stem
+
+
+def _relative(path, page):
+    up = len(page.parent.parts)
+    same = next((n for n in range(up, 0, -1) if path.is_relative_to(page.parents[up - n])), 0)
+    return "../" * (up - same) + path.relative_to(page.parents[up - same]).as_posix()
+
+
+def _single(text):
+    """A text on one line."""
+    return " ".join(text.split())
+
+
+# ---- what both kinds of notebooks need -----------------------------------------------------------
+
+
+def option(options, name):
+    """One of the options of a box, from the lines that hold them."""
+    found = (OPTION.fullmatch(each).groups() for each in options)
+    return next((value for key, value in found if key == name), "")
+
+
+def fold(notebook):
+    """Fold the cells that the page folds: those of solutions, of figures, and of imports."""
+    inside = None
+    for cell in notebook["cells"]:
+        if cell["cell_type"] == "markdown":
+            for kind, what in PART.findall(cell["source"]):
+                inside = kind if what == "start" else None
+        elif cell["cell_type"] == "code":
+            solves = inside == "solution"
+            tags = {"hide-input", "hide-cell"} & set(cell["metadata"].get("tags", ()))
+            if solves or tags or sets_up(cell["source"]):
+                hidden = {"source_hidden": True} | ({"outputs_hidden": True} if solves else {})
+                cell["metadata"]["jupyter"] = cell["metadata"].get("jupyter", {}) | hidden
+
+
+def sets_up(source):
+    """Does a cell set up a chapter, and show nothing? Half of it or more are imports."""
+    blocks = re.findall(r"^(?:import|from) (?:.*\([^)]*\)|.*)$", source, re.MULTILINE)
+    lines = [line for line in source.split("\n") if line.strip()]
+    imports = sum(block.count("\n") + 1 for block in blocks)
+    return imports > 0 and 2 * imports >= len(lines) and not re.search(r"print\(|assert ", source)
+
+
+def caption(cell, numbers):
+    """The caption of a cell's figure, with its number in the book, or None."""
+    figure = cell["metadata"].get("mystnb", {}).get("figure", {})
+    if "caption" not in figure:
+        return None
+    return f"**{numbers.get(figure.get('name'), 'Figure')}.** {_single(figure['caption'])}"

@@ -1,0 +1,159 @@
+/* What a reader can set: all code hidden or shown, which is remembered, and a page for a projector
+   (the key p), on which the arrows lead from section to section. A click enlarges a figure. The index
+   of the search comes when somebody is about to type. A link shows what it leads to (_ext/previews.py). */
+"use strict";
+
+const page = document.documentElement;
+const CODE = "hide-code"; // the class of the page, and the name under which it is kept
+
+try {
+  page.classList.toggle(CODE, localStorage.getItem(CODE) === "yes");
+} catch {} // a browser may keep nothing for a file
+
+function switchCode() {
+  const hidden = page.classList.toggle(CODE);
+  try {
+    localStorage.setItem(CODE, hidden ? "yes" : "no");
+  } catch {}
+}
+
+function toSection(step) {
+  const tops = [...document.querySelectorAll("article :is(h1, h2, h3)")].map(
+    (heading) => heading.getBoundingClientRect().top + scrollY - 80,
+  );
+  const next = step > 0 ? tops.find((top) => top > scrollY + 4) : tops.findLast((top) => top < scrollY - 4);
+  if (next !== undefined) scrollTo({ top: next });
+}
+
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.target.closest("input, select, textarea, button, dialog, [contenteditable]")) return;
+  if (event.key === "p") page.classList.toggle("projector");
+  if (!page.classList.contains("projector")) return;
+  const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+  if (step) toSection(step);
+});
+
+document.addEventListener("focusin", (event) => {
+  if (event.target.matches("input[name=q]") && !Search.hasIndex()) {
+    Search.loadIndex(`${page.dataset.content_root}searchindex.js`);
+  }
+});
+
+function enlarge(image) {
+  const dialog = document.createElement("dialog");
+  dialog.className = "enlarged";
+  const copy = image.cloneNode();
+  copy.removeAttribute("style");
+  dialog.append(copy);
+  dialog.addEventListener("click", () => dialog.close());
+  dialog.addEventListener("close", () => dialog.remove());
+  document.body.append(dialog);
+  dialog.showModal();
+}
+
+/* What slides can be slid with the arrow keys, and only that is a stop of the Tab key. */
+function letKeysSlide() {
+  const boxes = "pre, figure, .math, .math mjx-container, .pst-scrollable-table-container";
+  for (const box of document.querySelectorAll(`article :is(${boxes})`)) {
+    const slides = box.scrollWidth > box.clientWidth + 1 && /auto|scroll/.test(getComputedStyle(box).overflowX);
+    if (slides) box.tabIndex = 0;
+    else box.removeAttribute("tabindex");
+  }
+}
+
+for (const event of ["load", "resize"]) addEventListener(event, letKeysSlide);
+document.fonts.addEventListener("loadingdone", letKeysSlide);
+
+const preview = document.createElement("div");
+preview.className = "preview";
+preview.id = "preview";
+preview.popover = "manual";
+preview.setAttribute("role", "tooltip");
+let waiting; // for a pointer to rest on a link, or to come back to it
+
+function place(link) {
+  const line = link.getClientRects()[0];
+  const below = line.bottom + preview.offsetHeight + 8 < innerHeight;
+  preview.style.left = `${Math.max(8, Math.min(line.left, page.clientWidth - preview.offsetWidth - 8))}px`;
+  preview.style.top = `${below ? line.bottom + 4 : Math.max(8, line.top - preview.offsetHeight - 4)}px`;
+}
+
+async function show(link, template) {
+  preview.replaceChildren(template.content.cloneNode(true));
+  document.body.append(preview);
+  preview.showPopover();
+  link.setAttribute("aria-describedby", preview.id);
+  place(link);
+  await globalThis.MathJax?.typesetPromise?.([preview]);
+  if (preview.isConnected) place(link);
+}
+
+function hide() {
+  clearTimeout(waiting);
+  document.querySelector("[aria-describedby=preview]")?.removeAttribute("aria-describedby");
+  preview.remove();
+}
+
+function offerPreviews() {
+  const templates = new Map();
+  for (const each of document.querySelectorAll("template[data-preview]")) templates.set(each.dataset.preview, each);
+  const later = (what, after) => {
+    clearTimeout(waiting);
+    waiting = setTimeout(what, after);
+  };
+  for (const link of document.querySelectorAll("article a.reference.internal")) {
+    const template = templates.get(link.getAttribute("href"));
+    if (!template) continue;
+    const open = () => {
+      hide();
+      show(link, template);
+    };
+    link.addEventListener("mouseenter", () => later(open, 250));
+    link.addEventListener("mouseleave", () => later(hide, 250));
+    link.addEventListener("focus", () => link.matches(":focus-visible") && later(open, 0));
+    link.addEventListener("blur", () => later(hide, 0));
+  }
+  preview.addEventListener("mouseenter", () => clearTimeout(waiting));
+  preview.addEventListener("mouseleave", () => later(hide, 250));
+  document.addEventListener("keydown", (event) => event.key === "Escape" && hide());
+  document.addEventListener("scroll", () => {
+    const link = document.querySelector("[aria-describedby=preview]");
+    if (link) place(link);
+  });
+}
+
+/* On paper the solutions stand at the end, where nobody reads them by accident. */
+const moved = []; // [a solution, the mark of where it stood]
+const end = document.createElement("section");
+
+addEventListener("beforeprint", () => {
+  const solutions = document.querySelectorAll("article .solution");
+  if (!solutions.length) return;
+  end.replaceChildren(Object.assign(document.createElement("h2"), { textContent: "Solutions" }));
+  for (const solution of solutions) {
+    const mark = document.createComment("");
+    solution.before(mark);
+    moved.push([solution, mark]);
+    end.append(solution);
+  }
+  document.querySelector("article").append(end);
+});
+
+addEventListener("afterprint", () => {
+  for (const [solution, mark] of moved.splice(0)) mark.replaceWith(solution);
+  end.remove();
+});
+
+document.addEventListener("DOMContentLoaded", () => {
+  offerPreviews();
+  for (const image of document.querySelectorAll("article figure img")) {
+    image.addEventListener("click", () => enlarge(image));
+  }
+  // On a phone the contents open at the chapter that one reads.
+  const opener = document.querySelector(".primary-toggle");
+  opener?.addEventListener("click", () => {
+    const here = document.querySelectorAll(".bd-sidebar-primary .current.active > a, dialog .current.active > a");
+    requestAnimationFrame(() => here.forEach((link) => link.scrollIntoView({ block: "center" })));
+  });
+});
