@@ -134,9 +134,19 @@ def our_step(model, ids, texts, precision="float32", compiled=False):
             return nats_of(model, batch)
 
     def step(number):
-        return fitting.training_step(
-            model, data[number], optimiser, step=number + 1, clip=config.clip, nats_of=nats
-        )[0]
+        history = fitting.History()
+        fitting.take_steps(
+            model,
+            lambda _: data[number],
+            optimiser,
+            history,
+            [number + 1],
+            rate=lambda _: config.learning_rate,
+            clip=config.clip,
+            nats_of=nats,
+            validate=lambda _: None,
+        )
+        return history.losses[-1]
 
     return step
 

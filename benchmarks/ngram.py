@@ -1,4 +1,4 @@
-"""How fast does `src.likelihood.ngrams` count and score, beside nltk and kenlm? Run by
+"""How fast does `src.likelihood.smoothing` count and score, beside nltk and kenlm? Run by
 `make bench`.
 
 Kneser-Ney of order 3 on the words of the embedded English, lower-cased, punctuation apart. In each
@@ -22,7 +22,7 @@ from nltk.lm import KneserNeyInterpolated
 from nltk.util import everygrams
 
 from benchmarks.shared.rounds import finish, seconds
-from src.likelihood.ngrams import NgramModel
+from src.likelihood.smoothing import NgramModel
 from src.texts.corpora import load, split
 
 ORDER, ROUNDS, NLTK_WORDS = 3, 9, 30
@@ -136,7 +136,7 @@ def main():
             "# N-grams beside nltk and kenlm",
             "",
             "Written by `make bench` (`benchmarks/ngram.py`): how many times as fast "
-            "`src.likelihood.ngrams` "
+            "`src.likelihood.smoothing` "
             "is,",
             f"{len(rounds)} interleaved rounds, one ratio a round.",
         ],

@@ -1,83 +1,26 @@
-"""Runs longer than a chapter: ``next-token COMMAND``, see ``next-token --help``.
+"""The command line: ``next-token COMMAND``, see ``next-token --help``.
 
-Without an installed package, in the repository's folder: ``python -m src COMMAND``.
-
-Every setting of a run can stand in a TOML file (tables [data], [model], [training], [world]), and
-most can be a flag, which wins. `NEXT_TOKEN_DEVICE` chooses the device. Several train together under
-``torchrun --nproc_per_node=2 -m src train …``. Exit status: 0 done, 1 it could not be done (the
-message says why), 2 the command was not understood, 130 interrupted.
+Without an installed package, in the repository's folder: ``python -m src COMMAND``. What a command
+does is in `gpt/commands`; only ``tokenize`` is here, which has no use for torch, nor have the
+processes that it starts: they import this module, too. Exit status: 0 done, 1 it could not be done
+(the message says why), 2 the command was not understood, 130 interrupted.
 """
 
 import argparse
-import json
-import re
 import shlex
 import sys
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from .gpt import gpt1_finetuning, runs, sampling
-from .gpt.gpt1_finetuning import FinetuneConfig
-from .gpt.runs import (
-    Run,
-    RunConfig,
-    floor_of,
-    open_run,
-    open_tokenizer,
-    read_toml,
-    scores,
-    train_run,
-)
-from .likelihood.evaluation import bootstrap, total
-from .texts import corpora, labelled
-from .tools import parallel, runtime
-
-# Settings that have a flag: (table, name, type, what it is).
-FLAGS = [
-    ("data", "tokenizer", str, "byte-pair, or words; trained on the text"),
-    ("data", "vocabulary_size", int, "the most tokens that the tokenizer may have"),
-    ("data", "batch_size", int, "texts in a batch"),
-    ("data", "seed", int, "of the weights, the order of the batches, and dropout"),
-    ("data", "separator", str, "what stands between two documents; '\\n': a newline, '\\t': a tab"),
-    ("model", "context_length", int, "the longest text that the model sees, in tokens"),
-    ("model", "layers", int, "how many blocks"),
-    ("model", "heads", int, "attention heads in a block; they divide the channels"),
-    ("model", "channels", int, "width of the model"),
-    ("model", "dropout", float, "share of activations dropped while training"),
-    ("training", "steps", int, "how many updates"),
-    ("training", "learning_rate", float, "the greatest; reached at the end of the warm-up"),
-    (
-        "training",
-        "warm_up",
-        int,
-        "steps in which the rate rises; unless given, half of all at most",
-    ),
-    ("training", "weight_decay", float, "of the matrices"),
-    ("training", "accumulation", int, "in how many parts a batch is taken: more need less memory"),
-    ("training", "precision", str, "float32, or bfloat16 for the products of matrices"),
-    ("training", "every", int, "steps between two validations"),
-    ("training", "save_every", int, "steps between two checkpoints"),
-]
-
-FINETUNE_FLAGS = [
-    ("steps", int, "how many updates"),
-    ("learning_rate", float, "the greatest"),
-    ("batch_size", int, "examples in a batch"),
-    ("auxiliary", float, "weight of the language model's loss beside the task's"),
-    ("frozen", int, "how many of the lowest blocks stay as they are, with the embeddings"),
-    ("head_first", int, "steps before the others, in which only what is new learns"),
-    ("every", int, "steps between two validations"),
-    ("seed", int, "of the head, the order of the batches, dropout, and which labels are drawn"),
-]
+from .texts.streams import unescaped
+from .tokens.shards_of_files import tokenize_files
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; return the exit status."""
-    options = _parser().parse_args(arguments)
+    arguments = sys.argv[1:] if arguments is None else arguments
+    options = _parser(light=arguments[:1] == ["tokenize"]).parse_args(arguments)
     try:
         options.command(options)
     except KeyboardInterrupt:
@@ -89,182 +32,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def train(options: argparse.Namespace) -> None:
-    """Train a tokenizer and a GPT on a text; keep them in a folder."""
-    flags: dict[str, dict] = {"data": {"text": options.text} if options.text else {}}
-    for table, name, _, _ in FLAGS:
-        if (value := getattr(options, name)) is not None:
-            value = _unescaped(value) if name == "separator" else value
-            flags.setdefault(table, {})[name] = value
-    kept = options.folder / "run.toml"
-    if options.config:
-        tables = [read_toml(options.config)]
-    elif options.resume and kept.exists():  # go on as it was begun
-        tables = [{t: v for t, v in read_toml(kept).items() if t != "made"}]
-    else:
-        tables = []
-    config = RunConfig.from_tables(*tables, flags)
-    with parallel.joined() as team:
-        device = runtime.device()
-        history = train_run(
-            config, options.folder, device=device, resume=options.resume, progress=not options.quiet
-        )
-        if team.rank == 0:
-            best = history.best_step
-            print(f"{config.training.steps:,} steps on {device}; least validation loss")
-            print(f"{history.validation[best]:.4f} nats per token after {best:,} steps.")
-            folder = shlex.quote(str(options.folder))
-            print(f"Next: next-token sample {folder}   or   evaluate {folder}")
-
-
-def _unescaped(text: str) -> str:
-    r"""The text with \n, \t and \\ as what they stand for; all other characters are themselves."""
-    meant = {"n": "\n", "t": "\t", "\\": "\\"}
-    return re.sub(r"\\([nt\\])", lambda found: meant[found[1]], text)
-
-
-def evaluate(options: argparse.Namespace) -> None:
-    """Score a text: the test part of the run's own, or any other."""
-    run = _opened(options.folder)
-    own = None if options.text else run.config
-    if own is not None:
-        documents, name = list(own.parts().test), f"the test part of {own.data.text}"
-        if not documents:
-            raise ValueError(f"{name} is empty (test = 0 in the run's settings): name a text")
-    else:
-        name = options.text or "python-docs"
-        documents = list(corpora.load(name))
-    scored = scores(run, documents, stride=options.stride)
-    score = total(scored)
-    print(f"{name}: {len(documents)} documents, {score.n_bytes:,} bytes, {score.tokens:,} tokens")
-    print(f"{score.loss:.4f} nats per token, {score.bits_per_byte:.4f} bits per byte")
-    if len(scored) > 1:
-        interval = bootstrap(scored, generator=torch.Generator().manual_seed(0))
-        print(f"95 % of resamples of the documents: {interval.low:.4f} to {interval.high:.4f}")
-    if own is not None and (floor := floor_of(run, documents)):
-        print(f"a perfect model: {floor.loss:.4f} nats per token on these very documents")
-
-
-def sample(options: argparse.Namespace) -> None:
-    """Draw texts that go on from a prompt."""
-    run = _opened(options.folder)
-    filters = [partial(sampling.temperature, t=options.temperature)]
-    if options.top_k is not None:
-        filters.append(partial(sampling.top_k, k=options.top_k))
-    if options.top_p is not None:
-        filters.append(partial(sampling.nucleus, p=options.top_p))
-    if options.min_p is not None:
-        filters.append(partial(sampling.min_p, p=options.min_p))
-    prompt = [run.end, *run.tokenizer.encode(options.prompt)]
-    texts = sampling.generate(
-        run.model,
-        [prompt] * options.texts,
-        max_new_tokens=options.tokens,
-        filters=filters,
-        stop=run.end,
-        generator=torch.Generator().manual_seed(options.seed),
-    )
-    for number, text in enumerate(texts):
-        if number:
-            print("-" * 72)
-        ids = [token for token in text.tolist() if token != run.end]
-        print(run.tokenizer.decode(ids))
-
-
 def tokenize(options: argparse.Namespace) -> None:
-    """Show the tokens of a text, one a line: id and spelling."""
-    tokenizer = open_tokenizer(options.folder)
-    text = sys.stdin.read() if options.text == "-" else options.text
-    ids = tokenizer.encode(text)
-    for token in ids:
-        print(f"{token:6}  {tokenizer.token_bytes(token).decode('utf-8', 'backslashreplace')!r}")
-    n_bytes = len(text.encode())
-    print(f"{len(ids)} tokens, {n_bytes} bytes")
-
-
-def info(options: argparse.Namespace) -> None:
-    """Say what a folder holds."""
-    run = _opened(options.folder)
-    config = run.model.config
-    print(f"{config.parameters:,} parameters, {config.flops_per_token():,} operations a token")
-    print(config)
-    if run.step is not None:
-        print(f"weights of step {run.step:,}")
-    for table, values in run.tables.items():
-        print(f"[{table}]", *(f"{name} = {value!r}" for name, value in values.items()), sep="\n  ")
-
-
-def release(options: argparse.Namespace) -> None:
-    """Write a run for others to use: weights in GPT-2's released format, settings, tokenizer."""
-    runs.release(_opened(options.folder), options.to)
-    size = sum(path.stat().st_size for path in options.to.iterdir())
-    print(f"{options.to}: {size:,} bytes")
-
-
-def finetune(options: argparse.Namespace) -> None:
-    """Teach a run a task from a file of labelled examples; keep the model in a folder."""
-    if (options.folder / "task.json").exists():
-        raise FileExistsError(f"{options.folder} holds a fine-tuned model already: choose another")
-    given = {name: getattr(options, name) for name, _, _ in FINETUNE_FLAGS}
-    config = FinetuneConfig(**{name: value for name, value in given.items() if value is not None})
-    task = labelled.load(options.task)
-    if options.labels is not None:
-        generator = torch.Generator().manual_seed(config.seed)
-        task = task.with_labels(options.labels, generator=generator)
-    run = _opened(options.run)
-    tuned = gpt1_finetuning.finetune(
-        run.model, run.tokenizer, task, config, cut=options.cut, progress=not options.quiet
+    """Write the tokens of files of any size to a folder, from which `train` reads them."""
+    made = tokenize_files(
+        options.files,
+        options.folder,
+        tokenizer=options.tokenizer,
+        separator=unescaped(options.separator) if options.separator else None,
+        field=options.field,
+        validation=options.validation,
+        test=options.test,
+        processes=options.processes,
+        progress=not options.quiet,
     )
-    gpt1_finetuning.save(tuned, options.folder)
-    best = tuned.history.best_step
-    print(f"{task.family}: {', '.join(task.labels)}; {len(task.train):,} examples to learn from")
-    loss = tuned.history.validation[best]
-    print(f"least validation loss: {loss:.4f} nats per example, after {best:,} steps")
-    for name, part in (("validation", task.validation), ("test", task.test)):
-        if part:
-            share = gpt1_finetuning.accuracy(tuned, part)
-            print(f"{name}: {share:.1%} of {len(part):,} examples right")
-    if task.test:
-        print(f"chance: {task.chance:.1%}, the best constant answer on the test part")
-    print(f"Next: next-token classify {shlex.quote(str(options.folder))} FILE")
+    print(f"{made.tokenizer.vocabulary_size:,} different tokens")
+    for name, part in made.parts.items():
+        told = part.told
+        print(f"{name}: {told.documents:,} documents, {told.bytes:,} bytes, {told.tokens:,} tokens")
+    print(f"Next: next-token train {shlex.quote(str(options.folder))} --folder RUN")
 
 
-def classify(options: argparse.Namespace) -> None:
-    """Print label and probability for each line of a file; a blank line stays blank."""
-    tuned = gpt1_finetuning.load(options.folder, device=runtime.device())
-    text = sys.stdin.read() if options.file == "-" else Path(options.file).read_bytes().decode()
-    lines = text.removesuffix("\n").split("\n")  # splitlines would cut at U+2028 and others, too
-    examples = [_texts(line, tuned.forms.family) for line in lines if line.strip()]
-    answers = iter(gpt1_finetuning.predict(tuned, examples))
-    for line in lines:
-        if not line.strip():
-            print()
-            continue
-        probs = next(answers)
-        best = int(probs.argmax())
-        print(f"{tuned.forms.labels[best]}\t{float(probs[best]):.4f}")
-
-
-def _texts(line: str, family: str) -> tuple[str, ...]:
-    """The texts of a line: a JSON object as in a file of examples, or texts with tabs between."""
-    if not line.lstrip().startswith("{"):
-        return tuple(part.strip() for part in line.split("\t"))
-    keys = labelled.KEYS[family]
-    try:
-        record = json.loads(line)
-        *texts, last = (record[key] for key in keys)
-    except (ValueError, KeyError) as error:
-        raise ValueError(
-            f"expected a JSON object with {', '.join(keys)} for {family}, got {line[:60]!r}"
-        ) from error
-    return (*texts, *(last if family == "choice" else [last]))
-
-
-def _opened(folder: Path) -> Run:
-    return open_run(folder, device=runtime.device())
-
-
-def _parser() -> argparse.ArgumentParser:
+def _parser(*, light: bool) -> argparse.ArgumentParser:
+    """The parser of all commands, or of those that need no torch."""
     parser = argparse.ArgumentParser(
         prog="next-token",
         description="Train, score and sample small GPTs; the companion of the book The Next Token.",
@@ -281,74 +70,34 @@ def _parser() -> argparse.ArgumentParser:
         added.set_defaults(command=function)
         return added
 
-    one = command(train)
-    one.add_argument(
-        "text", nargs="?", help="a UTF-8 file, python-docs (default), shakespeare or micro-world"
-    )
-    one.add_argument("--folder", type=Path, required=True, help="where the run is kept")
-    one.add_argument("--config", type=Path, help="a TOML file of settings")
-    one.add_argument("--resume", action="store_true", help="go on with the run in the folder")
-    one.add_argument("--quiet", action="store_true", help="no progress bar")
-    defaults = RunConfig().tables()
-    for table, name, kind, what in FLAGS:
-        default = defaults[table].get(name)
-        one.add_argument(
-            f"--{name.replace('_', '-')}",
-            type=kind,
-            metavar=kind.__name__.upper(),
-            help=what + ("" if default in (None, "") else f" (default {default})"),
-        )
-
-    one = command(evaluate)
-    _add_folder(one)
-    one.add_argument("text", nargs="?", help="a UTF-8 file or a name; default: the run's test part")
-    one.add_argument("--stride", type=int, help="tokens from window to window (default: half one)")
-
-    one = command(sample)
-    _add_folder(one)
-    one.add_argument("--prompt", default="", help="what the text begins with (default: nothing)")
-    one.add_argument("--tokens", type=int, default=200, help="at most so many more (default 200)")
-    one.add_argument("--texts", type=int, default=1, help="how many (default 1)")
-    one.add_argument("--temperature", type=float, default=1.0, help="0: the likeliest (default 1)")
-    one.add_argument("--top-k", type=int, help="only from the k likeliest tokens")
-    one.add_argument("--top-p", type=float, help="only from the nucleus of this probability")
-    one.add_argument("--min-p", type=float, help="only tokens so many times as likely as the best")
-    one.add_argument("--seed", type=int, default=0, help="the same seed, the same text (default 0)")
-
     one = command(tokenize)
-    _add_folder(one)
-    one.add_argument("text", help="the text itself; - reads it from the standard input")
-
-    _add_folder(command(info))
-
-    one = command(release)
-    _add_folder(one)
-    one.add_argument("to", type=Path, help="a new folder")
-
-    one = command(finetune)
-    one.add_argument("run", type=Path, help="folder of a run, or of a released GPT-2")
-    one.add_argument("task", type=Path, help="examples, one JSON object a line")
-    one.add_argument("--folder", type=Path, required=True, help="where the model is kept")
-    one.add_argument("--labels", type=int, help="learn from so many examples (default: all)")
-    one.add_argument("--cut", action="store_true", help="cut texts that are too long at their ends")
-    one.add_argument("--quiet", action="store_true", help="no progress bar")
-    for name, kind, what in FINETUNE_FLAGS:
+    one.add_argument(
+        "files", nargs="+", help="UTF-8 text, or JSON objects by line (.jsonl); .gz, .zst"
+    )
+    one.add_argument("--folder", type=Path, required=True, help="where the tokens are kept: new")
+    one.add_argument(
+        "--tokenizer",
+        default="8192",
+        help="bytes, characters, gpt2, a folder that holds one, or a number: the size of a "
+        "vocabulary, whose merges are learnt (default 8192)",
+    )
+    one.add_argument(
+        "--separator",
+        help="what stands between two documents of plain text; '\\n': a newline, '\\t': a tab "
+        "(default: cut at blank lines)",
+    )
+    one.add_argument("--field", default="text", help="where an object has its text (default text)")
+    for name in ("validation", "test"):
         one.add_argument(
-            f"--{name.replace('_', '-')}",
-            type=kind,
-            metavar=kind.__name__.upper(),
-            help=f"{what} (default {getattr(FinetuneConfig, name)})",
+            f"--{name}", type=float, default=0.1, help="share of the documents (default 0.1)"
         )
+    one.add_argument("--processes", type=int, help="how many encode (default: one for each core)")
+    one.add_argument("--quiet", action="store_true", help="no progress bar")
+    if not light:
+        from .gpt.commands import add_to
 
-    one = command(classify)
-    one.add_argument("folder", type=Path, help="of a fine-tuned model")
-    what = "lines as in a file of examples, or texts with tabs between (default -: standard input)"
-    one.add_argument("file", nargs="?", default="-", help=what)
+        add_to(command)
     return parser
-
-
-def _add_folder(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folder", type=Path, help="of a run, or of a released GPT-2")
 
 
 if __name__ == "__main__":

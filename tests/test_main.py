@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from src.__main__ import _texts, main
-from src.gpt import gpt1_finetuning, runs
+from src.__main__ import main
+from src.gpt import gpt1_finetuning, pretrained, run_log, runs
+from src.gpt.commands import _texts
 from src.gpt.gpt2 import GPT, GPTConfig
-from src.gpt.pretrained import save
 from src.gpt.runs import RunConfig, open_run, read_toml, scores
 from src.likelihood.evaluation import total
 from src.texts import labelled
@@ -71,6 +71,7 @@ def test_a_run_keeps_all_that_is_needed_to_repeat_it(folder, text):
     assert sorted(p.name for p in folder.iterdir()) == [
         "best.pt",
         "last.pt",
+        "log.csv",
         "run.toml",
         "tokenizer.json",
     ]
@@ -111,7 +112,7 @@ def test_texts_are_drawn_from_a_run_and_a_seed_repeats_them(folder, capsys):
 
 
 def test_the_tokens_of_a_text_are_shown(folder, capsys):
-    status, out, _ = said(capsys, "tokenize", folder, "the cat né")
+    status, out, _ = said(capsys, "tokens", folder, "the cat né")
     ids = BytePairTokenizer.load(folder / "tokenizer.json").encode("the cat né")
     assert status == 0
     assert [int(line.split()[0]) for line in out.splitlines()[:-1]] == ids
@@ -124,7 +125,7 @@ def test_a_text_is_tokenized_without_reading_weights(folder, tmp_path, capsys, m
     BytePairTokenizer.train(TEXT, 300).save_gpt2(tmp_path)
     (tmp_path / "config.json").write_text("{}")
     for each in (folder, tmp_path):
-        status, out, _ = said(capsys, "tokenize", each, "The cat")
+        status, out, _ = said(capsys, "tokens", each, "The cat")
         assert status == 0
         assert out.endswith("tokens, 7 bytes\n")
 
@@ -175,6 +176,45 @@ def test_flags_win_over_a_file_and_a_file_over_the_defaults(text, tmp_path):
     assert tables["model"]["dropout"] == 0.5
     assert tables["data"]["seed"] == 7
     assert RunConfig.from_tables({k: tables[k] for k in ("data", "model", "training")})
+
+
+OTHER = {
+    "max_steps": ("steps", 3),
+    "eval_interval": ("every", 2),
+    "gradient_accumulation": ("accumulation", 2),
+    "grad_clip": ("clip", 0.5),
+    "beta2": ("beta2", 0.9),
+    "dtype": ("precision", "bfloat16"),
+    "min_lr": ("end", 0.25),
+}
+
+
+def test_settings_have_the_names_of_other_programs_as_flags_and_in_a_file(text, tmp_path):
+    values = {name: value for name, (_, value) in OTHER.items()} | {"min_lr": 0.01}
+    expected = dict(OTHER.values())
+    made = RunConfig.from_tables({"training": {"learning_rate": 0.04} | values}).tables()
+    assert expected.items() <= made["training"].items()
+    flags = [f"--{name.replace('_', '-')}={value}" for name, value in values.items()]
+    command = ["train", str(text), "--folder", str(tmp_path), "--learning-rate", "0.04"]
+    tiny = [*TINY.split(), "--warm-up", "1", "--quiet", "--device", "cpu", "--no-compile"]
+    assert main([*command, *tiny, *flags]) == 0
+    kept = read_toml(tmp_path / "run.toml")["training"]
+    assert (expected | {"compile": False}).items() <= kept.items()
+
+
+@pytest.mark.parametrize("min_lr", [-0.1, 0.011, "0.1", True])
+def test_a_last_rate_that_is_no_rate_is_refused(min_lr):
+    with pytest.raises(ValueError, match=r"min_lr from 0 to the learning rate, 0\.01, got"):
+        RunConfig.from_tables({"training": {"learning_rate": 0.01, "min_lr": min_lr}})
+
+
+def test_a_run_says_a_line_for_each_validation_and_keeps_them(text, tmp_path, capsys):
+    talkative = [word for word in SHORT if word != "--quiet"]
+    status, out, _ = said(capsys, "train", text, "--folder", tmp_path, "--steps", 8, *talkative)
+    lines = [line for line in out.splitlines() if line.startswith("step ")]
+    assert (status, len(lines)) == (0, 3)
+    assert all("bits/byte" in line for line in lines)
+    assert len((tmp_path / "log.csv").read_text().splitlines()) == 4
 
 
 @pytest.mark.parametrize(
@@ -280,7 +320,7 @@ def test_a_released_model_is_used_like_a_run(tmp_path, capsys):
     tokenizer = BytePairTokenizer.train(TEXT, 300)
     tokenizer.save_gpt2(tmp_path)
     config = GPTConfig(tokenizer.vocabulary_size, context_length=32, layers=1, heads=2, channels=8)
-    save(GPT(config, generator=torch.Generator().manual_seed(0)), tmp_path)
+    pretrained.save(GPT(config, generator=torch.Generator().manual_seed(0)), tmp_path)
     status, out, _ = said(capsys, "sample", tmp_path, "--prompt", "The", "--tokens", "5")
     assert status == 0
     assert out.startswith("The")
@@ -411,6 +451,90 @@ def test_a_changed_setting_is_named_when_a_run_is_resumed(folder, capsys):
     assert status == 1
     assert "learning_rate = 1.0, saved with 0.003" in err
     assert (folder / "run.toml").read_bytes() == before
+
+
+def test_a_run_is_continued_for_longer_and_says_what_that_changes(text, tmp_path, capsys):
+    folder = tmp_path / "run"
+    assert said(capsys, "train", text, "--folder", folder, "--steps", 8, *SHORT)[0] == 0
+    longer = ["--folder", folder, "--resume", "--max-steps", 12, "--quiet"]
+    status, out, err = said(capsys, "train", *longer)
+    assert status == 0
+    assert out.startswith("12 steps on cpu")
+    assert err.startswith("note: steps = 12 after step 8, 8 before: ")
+    assert read_toml(folder / "run.toml")["training"]["steps"] == 12
+    assert torch.load(folder / "last.pt", weights_only=True)["step"] == 12
+    assert said(capsys, "train", *longer)[2] == ""  # nothing is changed any more
+
+
+STEPS = "--batch-size 4 --steps 4 --warm-up 2"
+FURTHER = f"{STEPS} --every 2 --save-every 2 --quiet".split()
+
+
+@pytest.mark.parametrize("kind", ["run", "GPT-2"])
+def test_a_model_is_trained_further_from_where_it_ended(folder, text, tmp_path, kind):
+    first = open_run(folder)
+    source = folder if kind == "run" else tmp_path / "gpt2"
+    if kind == "GPT-2":  # as its authors released it
+        pretrained.save(first.model, source)
+        first.tokenizer.save_gpt2(source)
+    new = tmp_path / "new"
+    command = ["train", str(text), "--folder", str(new), "--init-from", str(source)]
+    assert main([*command, *FURTHER]) == 0
+    model = open_run(new).model
+    assert model.config.channels == 8
+    begun, ended = (run_log.read(each / "log.csv") for each in (new, folder))
+    least = min(row["validation_loss"] for row in ended)
+    assert (
+        begun[0]["validation_loss"] == pytest.approx(least, abs=1e-5) != ended[0]["validation_loss"]
+    )
+    assert open_run(new).tokenizer.encode(TEXT) == first.tokenizer.encode(TEXT)
+    assert main(["train", "--folder", str(new), "--resume", "--steps", "6", "--quiet"]) == 0
+
+
+def test_a_model_that_is_trained_further_has_its_own_settings(folder, text, tmp_path, capsys):
+    options = ["--folder", tmp_path / "new", "--init-from", folder, "--layers", 2, *FURTHER]
+    status, _, err = said(capsys, "train", text, *options)
+    assert status == 1
+    assert "no settings of the model beside init_from" in err
+
+
+def test_tokens_of_another_tokenizer_are_no_text_to_go_on_with(folder, text, tmp_path, capsys):
+    tokens = ["tokenize", text, "--folder", tmp_path / "tokens", "--tokenizer", "bytes", "--quiet"]
+    assert said(capsys, *tokens, "--separator", "fox")[0] == 0
+    options = ["--folder", tmp_path / "new", "--init-from", folder, *FURTHER]
+    status, _, err = said(capsys, "train", tmp_path / "tokens", *options)
+    assert status == 1
+    assert "tokens of the tokenizer that the model to begin with has" in err
+    assert not (tmp_path / "new").exists()
+
+
+def test_runs_are_drawn_side_by_side(folder, tmp_path, capsys):
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "log.csv").write_text((folder / "log.csv").read_text())
+    status, out, _ = said(capsys, "plot", folder, other, "--to", tmp_path / "both.svg")
+    drawn = (tmp_path / "both.svg").read_text(encoding="utf-8")
+    assert status == 0
+    assert str(other) in out
+    assert drawn.lstrip().startswith("<?xml")
+    assert "Date" not in drawn
+    names = [drawn.count(f'id="{part}') for part in ("line2d", "legend_1")]
+    assert names[0] > 2
+    assert names[1] == 1
+
+
+def test_a_folder_without_a_log_is_not_drawn(tmp_path, capsys):
+    status, _, err = said(capsys, "plot", tmp_path, "--to", tmp_path / "none.svg")
+    assert status == 1
+    assert "log.csv" in err
+    assert not (tmp_path / "none.svg").exists()
+
+
+def test_the_examples_of_settings_can_be_read():
+    paths = {path.stem: path for path in (Path(__file__).parents[1] / "configs").glob("*.toml")}
+    made = {name: RunConfig.from_tables(read_toml(path)) for name, path in paths.items()}
+    assert made["minute"].training.rate(500) == pytest.approx(3e-4)
+    assert made["gpt2-124m"].gpt(50_257).parameters == 124_439_808  # Hugging Face's count
 
 
 def test_a_changed_text_is_noticed_when_a_run_is_resumed(tmp_path, capsys):

@@ -11,7 +11,7 @@ from src.gpt.sampling import generate
 from src.likelihood.evaluation import corpus_perplexity
 from src.likelihood.models import context_length_of, device_of, evaluating, last_logits
 from src.likelihood.neural import WindowMLP
-from src.likelihood.ngrams import NgramModel
+from src.likelihood.smoothing import NgramModel
 from src.texts.maps import RandomMaps
 from src.texts.markov import small_english
 from src.texts.microworld import MicroWorld

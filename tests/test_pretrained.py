@@ -19,6 +19,7 @@ from src.gpt import pretrained
 from src.gpt.gpt2 import GPT, GPTConfig
 from src.gpt.pretrained import CheckpointError, download, load, released_names, save
 from src.likelihood.maximum_likelihood import negative_log_likelihood
+from src.tokens import folders
 from src.tools import downloads
 
 B, T, V, LIMIT, LAYERS, HEADS, C = 2, 5, 17, 7, 3, 11, 22
@@ -482,7 +483,7 @@ def server(folder):
     """An address below which the small model lies, and the headers that it answers with."""
     weights = folder / WEIGHTS
     headers = {"X-Linked-Etag": f'"{hashlib.sha256(weights.read_bytes()).hexdigest()}"'}
-    files = {WEIGHTS: weights} | {name: gpt2_file(name) for name in pretrained._TOKENIZER}
+    files = {WEIGHTS: weights} | {name: gpt2_file(name) for name in folders.GPT2_FILES}
     with serving(hub(files, headers, [])) as address:
         yield address, headers
 

@@ -21,6 +21,7 @@ from src.gpt import pretrained
 from src.gpt.gpt2 import GPT, GPTConfig
 from src.gpt.runs import open_run
 from src.tokens import files as tokenizer_files
+from src.tokens import folders
 from src.tokens.bpe import GPT2_PATTERN, BytePairTokenizer
 from src.tokens.bytes import END
 
@@ -206,7 +207,7 @@ def server(tmp_path):
     """Serves a small model with GPT-2's vocabulary, and GPT-2's two files; lists what was asked."""
     weights = pretrained.save(small(), tmp_path / "served") / WEIGHTS
     digest = hashlib.sha256(weights.read_bytes()).hexdigest()
-    files = {WEIGHTS: weights} | {name: gpt2_file(name) for name in pretrained._TOKENIZER}
+    files = {WEIGHTS: weights} | {name: gpt2_file(name) for name in folders.GPT2_FILES}
     asked = []
     with serving(hub(files, {"X-Linked-Etag": f'"{digest}"'}, asked)) as address:
         yield address, asked

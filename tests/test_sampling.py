@@ -11,7 +11,7 @@ from torch import tensor
 
 from src.gpt.gpt2 import GPT, GPTConfig
 from src.gpt.sampling import beam_search, generate, min_p, nucleus, temperature, top_k
-from src.likelihood.ngrams import NgramModel
+from src.likelihood.smoothing import NgramModel
 
 V, LIMIT = 11, 13
 GREEDY = [partial(temperature, t=0)]

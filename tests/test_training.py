@@ -575,7 +575,7 @@ def test_numbered_batches_refuse_what_cannot_be(stream):
 
 
 def long_run(model, data=None, folder=None, **options):
-    own = ("validation", "resume", "after", "progress")
+    own = ("validation", "resume", "changed", "after", "progress")
     rest = {name: options.pop(name) for name in own if name in options}
     config = TrainConfig(**({"steps": 12, "learning_rate": 0.01, "every": 4} | options))
     data = training_runs.numbered() if data is None else data
@@ -648,7 +648,7 @@ def test_the_schedule_and_the_groups_reach_the_optimiser(monkeypatch):
 def gradients(data, parts=1):
     model = training_runs.small_gpt().double()
     for part in fitting._split(data, parts):
-        (fitting.nats_of_batch(model, part) / fitting._count_tokens(data)).backward()
+        (fitting.nats_of_batch(model, part) / fitting.count_tokens(data)).backward()
     return [p.grad for p in model.parameters()]
 
 
@@ -665,7 +665,7 @@ def test_a_mean_of_means_would_be_another_gradient():
     whole = gradients(data)
     model = training_runs.small_gpt().double()
     for part in fitting._split(data, 2):
-        (fitting.nats_of_batch(model, part) / fitting._count_tokens(part) / 2).backward()
+        (fitting.nats_of_batch(model, part) / fitting.count_tokens(part) / 2).backward()
     wrong = [p.grad for p in model.parameters()]
     assert not all(torch.allclose(a, b, rtol=1e-3) for a, b in zip(whole, wrong, strict=True))
 
@@ -869,6 +869,49 @@ def test_resuming_with_something_changed_names_it(tmp_path, change, named):
     assert (tmp_path / "last.pt").read_bytes() == before
 
 
+CHANGES = {"steps": 20, "precision": "bfloat16", "accumulation": 2, "every": 3, "save_every": 5}
+
+
+def test_a_run_may_go_on_for_longer_in_another_precision_and_says_so(tmp_path):
+    interrupted(tmp_path, None)
+    told, losses = [], checkpoints.read(tmp_path / "last.pt")["history"]["losses"]
+    data = Batches(training_runs.stream(), batch_size=3, context_length=T, seed=1)
+    options = CHANGES | {"folder": tmp_path, "resume": True, "changed": told.append}
+    config = {k: options.pop(k) for k in CHANGES}
+    settings = TrainConfig(learning_rate=0.01, **config)
+    model = training_runs.small_gpt(0.2)
+    history = training.train(model, data, settings, progress=False, **options)
+    assert history.losses[:12] == losses
+    assert len(history.losses) == 20
+    assert [line.split(" = ")[0] for line in told] == sorted({"data.batch_size", *CHANGES})
+    assert "steps = 20 after step 12, 12 before: the learning rate follows" in told[-1]
+    assert checkpoints.read(tmp_path / "last.pt")["settings"]["steps"] == 20
+
+
+def test_a_run_that_goes_on_for_longer_takes_the_steps_of_a_loop_that_does(tmp_path):
+    """As if the run had stopped at step 12 of a schedule of 20, all but the rates before that."""
+    interrupted(tmp_path / "short", None)
+    model, other = training_runs.small_gpt(0.2), training_runs.small_gpt(0.2)
+    state = checkpoints.read(tmp_path / "short" / "last.pt")
+    state["settings"]["steps"] = 20  # what a run of 20 steps would have written
+    checkpoints.write(tmp_path / "long" / "last.pt", state)
+    settings = {"steps": 20, "save_every": 3, "resume": True}
+    data = Batches(training_runs.stream(), batch_size=4, context_length=T, seed=1)
+    longer = long_run(model, data, tmp_path / "short", changed=lambda _: None, **settings)
+    assert longer == long_run(other, data, tmp_path / "long", **settings)
+    assert same_parameters(model, other)
+
+
+def test_what_may_not_change_is_refused_even_so_and_fewer_steps_than_done(tmp_path):
+    interrupted(tmp_path, None)
+    data = Batches(training_runs.stream(), batch_size=4, context_length=T, seed=1)
+    options = {"resume": True, "changed": print, "save_every": 3}
+    with pytest.raises(ValueError, match=r"learning_rate = 0\.02, saved with 0\.01"):
+        long_run(training_runs.small_gpt(0.2), data, tmp_path, learning_rate=0.02, **options)
+    with pytest.raises(ValueError, match="steps of at least 12"):
+        long_run(training_runs.small_gpt(0.2), data, tmp_path, steps=11, **options)
+
+
 def test_another_model_is_refused_on_resuming(stream, tmp_path):
     data = [next(draws(stream))]
     long_run(small_model(), data, tmp_path)
@@ -1052,3 +1095,43 @@ def test_a_run_of_two_processes_is_not_resumed_by_one(server, tmp_path):
             resume=True,
             progress=False,
         )
+
+
+@pytest.mark.parametrize("engine", ["ddp", "fsdp"])
+def test_engines_give_the_losses_of_one_process(server, tmp_path, engine):
+    (alone,) = together(server, tmp_path / "one", 1, rows=8)
+    first, second = together(server, tmp_path / engine, 2, rows=8, engine=engine)
+    assert first["losses"] == second["losses"] == pytest.approx(alone["losses"], abs=1e-5)
+    for found in (first, second):
+        assert [*found["validation"].values()] == pytest.approx(
+            [*alone["validation"].values()], abs=1e-5
+        )
+
+
+def test_a_run_goes_on_with_other_engines_and_numbers_of_processes(server, tmp_path):
+    """One process, two that share out the model, four that add up, and one again."""
+    (alone,) = together(server, tmp_path / "alone", 1, rows=8)
+    ways = ((1, "sum", 13), (2, "fsdp", 25), (4, "ddp", 36), (1, "sum", None))
+    for processes, engine, stop in ways:
+        with suppress(AssertionError):  # it is stopped
+            found = None
+            found = together(
+                server,
+                tmp_path / "moved",
+                processes,
+                rows=8,
+                engine=engine,
+                stop_at=stop,
+                free=True,
+            )
+    assert found[0]["losses"] == pytest.approx(alone["losses"], abs=1e-5)
+    rounding = "sums are taken in another order"
+    assert found[0]["notes"] == [
+        f"engine = 'sum' after step 30, 'ddp' before: {rounding}, which changes the last bits",
+        f"processes = 1 after step 30, 4 before: {rounding}, and other units are dropped",
+    ]
+
+
+def test_an_unknown_engine_is_refused():
+    with pytest.raises(ValueError, match=r"expected engine one of \['sum', 'ddp', 'fsdp'\]"):
+        TrainConfig(1, 0.1, engine="mpi")

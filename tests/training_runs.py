@@ -12,6 +12,7 @@ import torch._dynamo  # torch's first optimiser imports it, which takes a second
 from torch import distributed
 
 from src.gpt.gpt2 import GPT, GPTConfig
+from src.gpt.many_cores import local
 from src.gpt.training import TrainConfig, train
 from src.likelihood.batches import Batches
 from src.tools import checkpoints
@@ -116,7 +117,9 @@ def arm(where):
 KILLS = ["nothing written", "half written", "all written", "synced", "not replaced", "replaced"]
 
 
-def train_together(folder, result, processes, rank, dropout=0.0, rows=7, stop_at=None):
+def train_together(
+    folder, result, processes, rank, dropout=0.0, rows=7, stop_at=None, engine="sum", free=False
+):
     """Fifty steps in several processes; the losses go into a file."""
     if processes > 1:
         distributed.init_process_group(
@@ -127,7 +130,7 @@ def train_together(folder, result, processes, rank, dropout=0.0, rows=7, stop_at
             timeout=timedelta(seconds=30),
         )
     seed_everything(6)
-    model = small_gpt(dropout, seed=rank)  # the first process's parameters count
+    model, notes = small_gpt(dropout, seed=rank), []  # the first process's parameters count
 
     def after(step, model):
         if step == stop_at:
@@ -136,13 +139,16 @@ def train_together(folder, result, processes, rank, dropout=0.0, rows=7, stop_at
     history = train(
         model,
         ragged(rows),
-        TrainConfig(50, 0.01, warm_up=5, clip=0.5, every=10, save_every=10, accumulation=2),
+        TrainConfig(
+            50, 0.01, warm_up=5, clip=0.5, every=10, save_every=10, accumulation=2, engine=engine
+        ),
         validation=held_out(),
         folder=f"{folder}/run",
         resume=True,
+        changed=notes.append if free else None,
         after=after,
         progress=False,
     )
-    weights = [p.flatten().tolist() for p in model.parameters()]
+    weights = [local(p).flatten().tolist() for p in model.parameters()]
     found = {"losses": history.losses, "validation": history.validation, "weights": weights}
-    Path(f"{result}-{rank}.json").write_text(json.dumps(found))
+    Path(f"{result}-{rank}.json").write_text(json.dumps(found | {"notes": notes}))

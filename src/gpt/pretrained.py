@@ -38,17 +38,13 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from ..tokens.folders import SOURCE, fetch_gpt2_files
 from ..tools import downloads
 from ..tools.files import replacing, write_text
 from .gpt2 import GPT, GPTConfig
 
-SOURCE = "https://huggingface.co/openai-community"
 _NAMES = {"small": "gpt2", "medium": "gpt2-medium", "large": "gpt2-large", "xl": "gpt2-xl"}
 _WEIGHTS, _INDEX, _OLD = "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin"
-_TOKENIZER = {  # SHA-256 of OpenAI's encoder.json and vocab.bpe, under the names they have there
-    "vocab.json": "196139668be63f3b5d6574427317ae82f612a97c5d1cdaf36ed2256dbf636783",
-    "merges.txt": "1ce1664773c50f3e0cc8842619a93edc4624525b728b188a9e0be33b7726adc5",
-}
 _FIELDS = {
     "vocabulary_size": "vocab_size",
     "context_length": "n_positions",
@@ -164,8 +160,7 @@ def download(
     url = f"{place}/{_WEIGHTS}"
     digest = sums.read_text("ascii").strip() if sums.exists() else _announced_checksum(url)
     downloads.download(url, folder / _WEIGHTS, sha256=digest)
-    for name, known in _TOKENIZER.items():
-        downloads.download(f"{place}/{name}", folder / name, sha256=known)
+    fetch_gpt2_files(folder, place)
     write_text(folder / "config.json", json.dumps(_released_config(config), indent=2) + "\n")
     write_text(sums, digest + "\n")
     return folder

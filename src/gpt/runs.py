@@ -4,6 +4,7 @@
     folder/tokenizer.json    text to ids
     folder/last.pt           the whole state of the run: to resume
     folder/best.pt           the weights of the least validation loss: to use
+    folder/log.csv           a line for each validation: to see how it went
 
 A folder in GPT-2's released format (`config.json`, weights, and as its tokenizer `vocab.json` with
 `merges.txt` or the `tokenizer.json` of Hugging Face) can be used in its place, and so can what
@@ -16,8 +17,8 @@ Used by the command line, `next-token`, and by the chapters that show recorded r
 import hashlib
 import platform
 import tomllib
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import date
 from itertools import islice
 from pathlib import Path
@@ -36,13 +37,17 @@ from ..texts.microworld import Floor, MicroWorld
 from ..tokens.bpe import BytePairTokenizer
 from ..tokens.bpe import load as load_tokenizer
 from ..tokens.bytes import END, Tokenizer, WordTokenizer, stream_of
+from ..tokens.folders import kinds_in, open_tokenizer
+from ..tokens.shards import ShardedStream, ShardError, Shards
 from ..tools import checkpoints, parallel
 from ..tools.files import write_text
 from . import pretrained, training
 from .gpt2 import GPT, GPTConfig
+from .run_log import RunLog
 from .training import TrainConfig, train
 
 MICRO_WORLD = "micro-world"
+OF_TEXT = ("separator", "tokenizer", "vocabulary_size", "validation", "test")  # not of tokens
 _TOKENIZERS: dict[str, type[BytePairTokenizer | WordTokenizer]]
 _TOKENIZERS = {"byte-pair": BytePairTokenizer, "words": WordTokenizer}
 
@@ -52,7 +57,10 @@ class DataConfig:
     """What is read, and how.
 
     Attributes:
-        text: a name that `corpora.load` knows, the path of a UTF-8 file, or "micro-world".
+        text: a name that `corpora.load` knows, the path of a UTF-8 file, "micro-world", or a folder
+            of tokens that `next-token tokenize` made. Such a folder has been cut into documents and
+            parts, and has its tokenizer: separator, tokenizer, vocabulary_size, validation and test
+            are then not looked at.
         separator: what stands between two documents of a file; "": cut at blank lines.
         tokenizer: "byte-pair" or "words"; it is trained on the training part.
         vocabulary_size: of the tokenizer, at most.
@@ -62,6 +70,9 @@ class DataConfig:
         validation_batches: how many batches the validation loss is taken of.
         seed: of the initial weights, the order of the batches, dropout, and the documents of the
             micro-world.
+        init_from: a folder that `open_run` opens, whose model is trained further: a run, or a
+            released GPT-2. Model and tokenizer are then those of the folder, and what is said
+            about them here is not looked at. "": random weights.
     Raises:
         ValueError: another tokenizer.
     """
@@ -76,6 +87,7 @@ class DataConfig:
     test: float = 0.1
     validation_batches: int = 20
     seed: int = 0
+    init_from: str = ""
 
     def __post_init__(self) -> None:
         if self.tokenizer not in _TOKENIZERS:
@@ -105,22 +117,33 @@ class RunConfig:
     def from_tables(cls, *tables: Mapping[str, Mapping[str, Any]]) -> "RunConfig":
         """The defaults, changed by each of the tables in turn: {"training": {"steps": 100}}.
 
+        Settings of [training] may have the names that other programs use, too: `OTHER_NAMES`, and
+        `min_lr`, the learning rate of the last step.
+
         Raises:
             ValueError: an unknown table or setting, or a value that cannot be.
         """
-        settings = cls().tables()
+        settings, min_lr = cls().tables(), None
         for changes in tables:
             for table, values in changes.items():
                 known = _KNOWN.get(table)
                 if known is None:
                     raise ValueError(f"expected tables among {list(_KNOWN)}, got [{table}]")
-                for name, value in values.items():
+                for given, value in values.items():
+                    name = OTHER_NAMES.get(given, given) if table == "training" else given
+                    if name == "min_lr" and table == "training":
+                        min_lr = value
+                        continue
+                    if name == "end" and table == "training":
+                        min_lr = None
                     if name not in known:
                         raise ValueError(
                             f"expected settings among {sorted(known)} in [{table}], got {name!r}"
                         )
                     settings[table][name] = value
         of_training = settings["training"]
+        if min_lr is not None:
+            of_training["end"] = _share(min_lr, of_training["learning_rate"])
         asked_for = any("warm_up" in changes.get("training", {}) for changes in tables)
         if not asked_for and type(steps := of_training["steps"]) is int and steps > 0:
             of_training["warm_up"] = min(of_training["warm_up"], steps // 2)
@@ -139,8 +162,9 @@ class RunConfig:
 
     def tables(self) -> dict[str, dict[str, Any]]:
         """The settings as plain values, by table."""
+        data = asdict(self.data)
         return {
-            "data": asdict(self.data),
+            "data": data if self.data.init_from else {k: data[k] for k in data if k != "init_from"},
             "model": dict(self.model),
             "training": asdict(self.training),
             "world": dict(self.world),
@@ -173,8 +197,29 @@ class RunConfig:
         documents = (corpora.Document(str(number), text) for number, text in enumerate(texts))
         return corpora.Corpus(MICRO_WORLD, tuple(documents))
 
+    def shards(self) -> Shards | None:
+        """The tokens of the run, if its text is a folder of them.
+
+        Raises:
+            FileNotFoundError, ShardError: as `Shards`.
+        """
+        if self.data.text in (MICRO_WORLD, *corpora.NAMES):
+            return None
+        folder = Path(self.data.text).expanduser()
+        begun = folder.with_name(folder.name + ".partial").is_dir()  # by a process that was killed
+        return Shards(folder) if folder.is_dir() or (begun and not folder.exists()) else None
+
     def parts(self) -> corpora.Split:
-        """The text of the run in its three parts."""
+        """The text of the run in its three parts.
+
+        Raises:
+            ValueError: there is no text, but a folder of tokens; or a part would be empty.
+        """
+        if self.shards():
+            raise ValueError(
+                f"expected a text, {self.data.text} holds tokens, whose parts were cut when they "
+                "were made: name a text"
+            )
         return corpora.split(self.corpus(), validation=self.data.validation, test=self.data.test)
 
     @property
@@ -186,12 +231,25 @@ class RunConfig:
         return GPTConfig(vocabulary_size, **self.model)
 
 
+# What other programs call settings of [training], here and as flags.
+OTHER_NAMES = {
+    "max_steps": "steps",
+    "eval_interval": "every",
+    "gradient_accumulation": "accumulation",
+    "grad_clip": "clip",
+    "dtype": "precision",
+}
+
 _KNOWN = {
     "data": {f.name for f in fields(DataConfig)},
     "model": {f.name for f in fields(GPTConfig)} - {"vocabulary_size"},
     "training": {f.name for f in fields(TrainConfig)},
     "world": {f.name for f in fields(MicroWorld)} | {"documents"},
 }
+
+
+_CHANGEABLE = {n if "." in n else f"training.{n}" for n in training.CHANGEABLE}
+_CHANGEABLE |= {"made.processes"}
 
 
 @dataclass
@@ -228,14 +286,21 @@ def train_run(
     device: torch.device,
     resume: bool = False,
     progress: bool = True,
+    say: Callable[[str], None] | None = None,
+    changed: Callable[[str], None] | None = None,
 ) -> History:
     """Train a tokenizer and a GPT on a text, and keep everything in a folder.
 
     Under torchrun all processes call this alike, inside `parallel.joined()`.
 
+    Args:
+        say: called with a line for each validation, in the first process.
+        changed: as in `training.train`; None: every changed setting is an error.
+
     Raises:
         FileExistsError: the folder holds a run, and it is not to be resumed.
         ValueError: settings, text or model cannot be, or are not those of the run to be resumed.
+        ShardError: a file of a folder of tokens is missing, damaged or changed.
         FloatingPointError: the loss is no longer finite.
     """
     folder, team = Path(folder), parallel.team()
@@ -244,22 +309,44 @@ def train_run(
         raise FileExistsError(
             f"{folder} holds a run already: resume it, or choose another folder for a new one"
         )
-    parts = config.parts()
-    tables = config.tables() | {"made": _made(parts, team.size)}
+    first = None
+    if config.data.init_from and not (folder / "last.pt").exists():
+        first = open_run(config.data.init_from, device=device)
+        config = replace(config, model=_model_table(first.model))
+    shards = config.shards()
+    if shards:
+        _check_tokenizers(shards, first)
+        _check_together(shards, team)
+        tables = config.tables() | {"made": _made_of_shards(shards, team.size)}
+        tables["data"] = {k: v for k, v in tables["data"].items() if k not in OF_TEXT}
+    else:
+        parts = config.parts()
+        tables = config.tables() | {"made": _made(parts, team.size)}
     if begun:
         path = folder / "run.toml"
-        checkpoints.check_same(_compared(read_toml(path)), _compared(tables), source=path)
-    team.wait()  # nobody writes before all have looked
-    if team.rank == 0 and not begun:
-        tokenizer = _TOKENIZERS[config.data.tokenizer].train(
-            (document.text for document in parts.train), config.data.vocabulary_size
+        kept = read_toml(path)
+        differ = checkpoints.check_same(
+            _compared(kept), _compared(tables), source=path, free=_CHANGEABLE if changed else ()
         )
+        tables["made"] = kept.get("made", {}) | {"processes": team.size}
+    team.wait()  # nobody writes before all have looked
+    if begun and differ and team.rank == 0:
+        write_text(folder / "run.toml", _toml(tables))
+    if team.rank == 0 and not begun:
+        if first:
+            tokenizer = first.tokenizer
+        elif shards:
+            tokenizer = shards.tokenizer
+        else:
+            tokenizer = _TOKENIZERS[config.data.tokenizer].train(
+                (document.text for document in parts.train), config.data.vocabulary_size
+            )
         folder.mkdir(parents=True, exist_ok=True)
         tokenizer.save(folder / "tokenizer.json")
         write_text(folder / "run.toml", _toml(tables))
     team.wait()
     tokenizer = load_tokenizer(folder / "tokenizer.json")
-    model = _model(config, tokenizer, device)
+    model = first.model if first else _model(config, tokenizer, device)
     options = {
         "context_length": model.config.context_length,
         "batch_size": config.data.batch_size,
@@ -267,8 +354,21 @@ def train_run(
         "first": tokenizer.specials[END] if config.data.whole else None,
     }
     of_training, of_validation = (
-        _batches(stream_of(part, tokenizer), name, **options)
-        for name, part in (("training", parts.train), ("validation", parts.validation))
+        _batches(
+            shards.parts[name] if shards else stream_of(getattr(parts, name), tokenizer),
+            {"train": "training"}.get(name, name),
+            **options,
+        )
+        for name in ("train", "validation")
+    )
+    told = shards.parts["validation"].told if shards else None
+    n_bytes = told.bytes if told else parts.validation.n_bytes
+    log = RunLog(
+        folder,
+        steps=config.training.steps,
+        rate=config.training.rate,
+        tokens_per_byte=(len(of_validation.ids) - 1) / n_bytes,
+        say=say,
     )
     torch.manual_seed(config.data.seed)  # dropout draws from the global generator
     return train(
@@ -278,6 +378,8 @@ def train_run(
         validation=list(islice(of_validation, config.data.validation_batches)),
         folder=folder,
         resume=resume,
+        changed=changed,
+        keepers=[log],
         progress=progress,
     )
 
@@ -291,7 +393,7 @@ def open_run(folder: Path | str, *, device: torch.device | str = "cpu") -> Run:
             have the same number of tokens.
     """
     folder = Path(folder)
-    released, begun = _kinds_in(folder)
+    released, begun = kinds_in(folder)
     tables = read_toml(folder / "run.toml") if begun else {}
     tokenizer = open_tokenizer(folder)
     if released:
@@ -301,42 +403,6 @@ def open_run(folder: Path | str, *, device: torch.device | str = "cpu") -> Run:
     model = _model(_config_in(tables), tokenizer, device)
     step = training.load_best(model, folder)
     return Run(model.eval(), tokenizer, tables, step)
-
-
-def open_tokenizer(folder: Path | str) -> Tokenizer:
-    """The tokenizer of a folder that `open_run` opens, without its weights.
-
-    Raises:
-        FileNotFoundError, ValueError: as `open_run`.
-    """
-    folder = Path(folder)
-    released, begun = _kinds_in(folder)
-    if released and not begun:
-        return _released_tokenizer(folder)
-    return load_tokenizer(folder / "tokenizer.json")
-
-
-def _kinds_in(folder: Path) -> tuple[bool, bool]:
-    """Whether a folder holds a model in the released format, and whether it holds a run."""
-    released, begun = (folder / "config.json").exists(), (folder / "run.toml").exists()
-    if not released and not begun:
-        raise FileNotFoundError(
-            f"expected a run (run.toml) or a released GPT-2 (config.json) in {folder}, found "
-            "neither; `train` makes a run"
-        )
-    return released, begun
-
-
-def _released_tokenizer(folder: Path) -> BytePairTokenizer:
-    """The tokenizer of a released GPT-2, from whichever of the two forms the folder holds."""
-    if (folder / "vocab.json").exists() and (folder / "merges.txt").exists():
-        return BytePairTokenizer.load_gpt2(folder)
-    if (path := folder / "tokenizer.json").exists():
-        return BytePairTokenizer.load_hugging_face(path, (END,))
-    raise FileNotFoundError(
-        f"expected a tokenizer in {folder}, vocab.json and merges.txt or tokenizer.json, found "
-        "neither; `src.gpt.pretrained.download` fetches one together with the weights"
-    )
 
 
 def _check_sizes(of_model: int, of_tokenizer: int, folder: Path) -> None:
@@ -415,6 +481,16 @@ def read_toml(path: Path | str) -> dict[str, Any]:
         raise ValueError(f"expected TOML in {path}, got something else: {error}") from error
 
 
+def _share(min_lr: Any, learning_rate: Any) -> float:
+    """The learning rate of the last step as a share of the greatest."""
+    numbers = all(type(each) in (int, float) for each in (min_lr, learning_rate))
+    if not numbers or not 0 <= min_lr <= learning_rate or not learning_rate:
+        raise ValueError(
+            f"expected min_lr from 0 to the learning rate, {learning_rate!r}, got {min_lr!r}"
+        )
+    return min_lr / learning_rate
+
+
 def _config_in(tables: Mapping[str, Mapping[str, Any]]) -> RunConfig:
     return RunConfig.from_tables({name: tables[name] for name in _KNOWN.keys() & tables.keys()})
 
@@ -424,7 +500,7 @@ def _model(config: RunConfig, tokenizer: Tokenizer, device: torch.device | str) 
     return GPT(config.gpt(tokenizer.vocabulary_size), generator=generator).to(device)
 
 
-def _batches(stream: Tensor, part: str, **options: Any) -> Batches:
+def _batches(stream: Tensor | ShardedStream, part: str, **options: Any) -> Batches:
     try:
         return Batches(stream, **options)
     except ValueError as error:
@@ -444,17 +520,65 @@ def _compared(tables: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
+def _model_table(model: GPT) -> dict[str, Any]:
+    """The settings of a model as the table [model] has them."""
+    table = asdict(model.config)
+    return {k: v for k, v in table.items() if k != "vocabulary_size" and v is not None}
+
+
+def _check_tokenizers(shards: Shards, first: Run | None) -> None:
+    """Refuse tokens whose ids mean something else to the model that is trained further."""
+    if first is None:
+        return
+    one, other = first.tokenizer, shards.tokenizer
+    same = one.vocabulary_size == other.vocabulary_size and one.specials == other.specials
+    if not same or any(
+        one.token_bytes(i) != other.token_bytes(i) for i in range(one.vocabulary_size)
+    ):
+        raise ValueError(
+            f"expected in {shards.folder} tokens of the tokenizer that the model to begin with has "
+            f"({one.vocabulary_size:,} tokens), got another's ({other.vocabulary_size:,}): "
+            "tokenize again with --tokenizer and that model's folder"
+        )
+
+
+def _check_together(shards: Shards, team: parallel.Team) -> None:
+    """Compare all files with their SHA-256, each process some; what one finds, all raise."""
+    found = ""
+    try:
+        shards.check(shards.files[team.rank :: team.size])
+    except ShardError as error:
+        found = str(error)
+    for why in filter(None, team.gather(found)):
+        raise ShardError(why)
+
+
+def _made_of_shards(shards: Shards, processes: int) -> dict[str, Any]:
+    """The same as `_made` of a folder of tokens, whose manifest has the sum of every file."""
+    told = [part.told for part in shards.parts.values()]
+    return _versions(processes) | {
+        "documents": sum(part.documents for part in told),
+        "bytes": sum(part.bytes for part in told),
+        "sha256": shards.sha256,
+    }
+
+
+def _versions(processes: int) -> dict[str, Any]:
+    return {
+        "on": str(date.today()),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "processes": processes,
+    }
+
+
 def _made(parts: corpora.Split, processes: int) -> dict[str, Any]:
     """Where a run comes from: what else somebody needs who wants to repeat it."""
     documents = [document for part in parts for document in part]
     digest = hashlib.sha256()
     for document in documents:
         digest.update(document.text.encode() + b"\0")
-    return {
-        "on": str(date.today()),
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "processes": processes,
+    return _versions(processes) | {
         "documents": len(documents),
         "bytes": sum(document.n_bytes for document in documents),
         "sha256": digest.hexdigest(),

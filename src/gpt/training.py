@@ -11,9 +11,8 @@ Derived in the chapter `gpt/training`.
 """
 
 import math
-from collections.abc import Sequence, Sized
+from collections.abc import Callable, Sequence, Sized
 from dataclasses import asdict, dataclass, is_dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -21,21 +20,24 @@ import torch
 from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
 
-from ..likelihood.batches import Batch, Numbered
+from ..likelihood.batches import Batch, Batches, LazyBatch, Numbered
 from ..likelihood.fitting import (
     After,
     History,
+    Keeper,
     NatsOf,
     check_validation,
+    count_tokens,
     fused_nats_of_batch,
     nats_of_batch,
     take_steps,
     team_mean_loss,
-    training_step,
+    watched,
 )
 from ..likelihood.models import device_of
 from ..tools import checkpoints, parallel
-from ..tools.parallel import Team
+from ..tools.parallel import ALONE, Team
+from .many_cores import ENGINES, gathered_state, local, shared, spread_state
 from .optimisation import cosine, parameter_groups
 
 
@@ -55,6 +57,9 @@ class TrainConfig:
             memory, the same step.
         precision: "float32", or "bfloat16" for the products of matrices (torch's autocast). The
             parameters, their sums and the loss keep their type.
+        engine: who adds up the gradients of several processes: "sum", this loop; "ddp", torch,
+            while they are being computed; "fsdp", torch, and each process holds a share of the
+            model only (`many_cores`).
         compile: whether torch.compile turns model and loss into one program first; a minute's wait.
         every: steps between two validations; one comes before the first step, one after the last.
         save_every: steps between two checkpoints; one comes before the first step too.
@@ -73,6 +78,7 @@ class TrainConfig:
     clip: float = 1.0
     accumulation: int = 1
     precision: str = "float32"
+    engine: str = "sum"
     compile: bool = False
     every: int = 100
     save_every: int = 100
@@ -95,6 +101,7 @@ class TrainConfig:
             "clip": (self.clip > 0, "above 0 (inf: no clipping)"),
             "accumulation": (self.accumulation >= 1, "1 or more"),
             "precision": (self.precision in _PRECISIONS, f"one of {[*_PRECISIONS]}"),
+            "engine": (self.engine in ("sum", *ENGINES), f"one of {['sum', *ENGINES]}"),
             "every": (self.every >= 1, "1 or more"),
             "save_every": (self.save_every >= 1, "1 or more"),
         }
@@ -102,6 +109,24 @@ class TrainConfig:
             if not holds:
                 raise ValueError(f"expected {name} {expected}, got {getattr(self, name)!r}")
 
+    def rate(self, step: int) -> float:
+        """The learning rate of a step, 1 or more."""
+        factor = cosine(self.steps, warm_up=self.warm_up, end=self.end)
+        return self.learning_rate * factor(step)
+
+
+# What may be changed when a run is resumed, and what that does to its numbers.
+CHANGEABLE = {
+    "steps": "the learning rate follows the new schedule from here on",
+    "data.batch_size": "the next batches have other rows than they would have had",
+    "precision": "products of matrices are rounded in another way from here on",
+    "accumulation": "sums are taken in another order, which changes the last bits",
+    "compile": "sums are taken in another order, which changes the last bits",
+    "engine": "sums are taken in another order, which changes the last bits",
+    "processes": "sums are taken in another order, and other units are dropped",
+    "every": "other steps are validated, no other number changes",
+    "save_every": "no number changes",
+}
 
 _PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
@@ -114,7 +139,9 @@ def train(
     validation: Sequence[Batch] | None = None,
     folder: Path | str | None = None,
     resume: bool = False,
+    changed: Callable[[str], None] | None = None,
     after: After | None = None,
+    keepers: Sequence[Keeper] = (),
     progress: bool = True,
 ) -> History:
     """Train a model in place, in a way that survives interruption; return the losses on the way.
@@ -133,9 +160,15 @@ def train(
         validation: batches that are scored but never trained on.
         folder: where checkpoints go, the same for all processes; None: nowhere.
         resume: go on from the folder's checkpoint if there is one; otherwise one is an error.
+        changed: called, when a run is resumed, with a sentence for each setting that is another now
+            and may be (`CHANGEABLE`): longer, in other batches, in another precision; it says what
+            that does to the numbers. None: every change is an error, for only a run with the same
+            settings ends in the same bits.
         after: called as after(step, model) when a step has been taken, validated and, where it is
             due, saved; step 0 is before the first. An error raised there stops the run. What it
             draws should come from a generator of its own, or a resumed run draws otherwise.
+        keepers: told of each step when it has been validated and saved, as a `RunLog` wants to be;
+            by the first process only.
         progress: whether to show a bar.
     Raises:
         TypeError: data are an iterator, in which there is no going back to a place.
@@ -147,26 +180,23 @@ def train(
     """
     _check_numbered(data, validation)
     team, device = parallel.team(), device_of(model)
+    averaged = config.engine != "sum" and team.size > 1
+    team.share(model)
+    run_model = shared(model, config.engine, team) if averaged else model
     optimiser = _adamw(model, config, device)
     history, done, run = History(), -1, None
     if folder is not None:
-        run = _Run(Path(folder), model, optimiser, _settings(model, data, config, team), team)
+        run = _Run(
+            Path(folder), model, optimiser, config, _settings(model, data, config, team), team
+        )
         if run.last.exists():
             run.check_wanted(resume)
-            done = run.load(history)
+            done = run.load(history, changed)
+            if not history.tokens:  # a checkpoint of version 0.1.0 does not say
+                history.tokens = sum(count_tokens(_batch(data, n)) for n in range(done))
         team.wait()  # nobody writes before all have looked
-    if done < 0:
-        team.share(model)
-        if team.rank:  # each process drops other units
-            torch.manual_seed(torch.initial_seed() + team.rank)
-
-    def keep(step: int, model: nn.Module) -> None:
-        if run and step in history.validation and history.best_step == step:
-            run.save_best(step, history)
-        if run and (step % config.save_every == 0 or step == config.steps):
-            run.save(step, history)
-        if after:
-            after(step, model)
+    if done < 0 and team.rank:  # each process drops other units
+        torch.manual_seed(torch.initial_seed() + team.rank)
 
     def in_precision(nats_of: NatsOf) -> NatsOf:
         def nats(model: nn.Module, batch: Batch) -> Tensor:
@@ -176,29 +206,33 @@ def train(
 
         return nats
 
-    rise_and_fall = cosine(config.steps, warm_up=config.warm_up, end=config.end)
+    scored = in_precision(nats_of_batch)
+    trained = in_precision(torch.compile(fused_nats_of_batch)) if config.compile else scored
+
+    def validate(step: int) -> float | None:
+        if validation is None or (step % config.every and step != config.steps):
+            return None
+        # A shared model is gathered block by block: there all have to score the same batches.
+        scorers = ALONE if averaged and config.engine == "fsdp" else team
+        return team_mean_loss(model, validation, nats_of=scored, team=scorers)
+
+    steps = range(done + 1, config.steps + 1)
     try:
         take_steps(
-            model,
-            lambda step: data[(step - 1) % len(data) if isinstance(data, Sized) else step - 1],
+            run_model,
+            lambda step: _batch(data, step - 1),
             optimiser,
             history,
-            range(done + 1, config.steps + 1),
-            rate=lambda step: config.learning_rate * rise_and_fall(step),
-            take=partial(
-                training_step,
-                clip=config.clip,
-                parts=config.accumulation,
-                team=team,
-                nats_of=in_precision(
-                    torch.compile(fused_nats_of_batch) if config.compile else nats_of_batch
-                ),
-            ),
-            score=partial(team_mean_loss, nats_of=in_precision(nats_of_batch), team=team),
-            validation=validation,
-            every=config.every,
-            after=keep,
-            progress=progress and team.rank == 0,
+            watched(steps, history) if progress and team.rank == 0 else steps,
+            rate=config.rate,
+            clip=config.clip,
+            parts=config.accumulation,
+            team=team,
+            averaged=averaged,
+            nats_of=trained,
+            validate=validate,
+            keepers=[*([run] if run else []), *(() if team.rank else keepers)],
+            after=after,
         )
     except FloatingPointError as error:
         where = run.hint() if run else "There is no checkpoint, for there is no folder"
@@ -225,6 +259,7 @@ class _Run:
     folder: Path
     model: nn.Module
     optimiser: Optimizer
+    config: TrainConfig
     settings: dict[str, Any]
     team: Team
     saved: int | None = None
@@ -232,16 +267,25 @@ class _Run:
     def __post_init__(self) -> None:
         self.last, self.best = self.folder / "last.pt", self.folder / "best.pt"
 
+    def keep(self, step: int, history: History) -> None:
+        """Write the best weights if they are new, and the state of the run if it is due."""
+        if step in history.validation and history.best_step == step:
+            self.save_best(step, history)
+        if step % self.config.save_every == 0 or step == self.config.steps:
+            self.save(step, history)
+
     def save(self, step: int, history: History) -> None:
-        if not all(p.isfinite().all() for p in self.model.parameters()):
+        finite = all(local(p).isfinite().all() for p in self.model.parameters())
+        if not all(self.team.gather(bool(finite))):
             raise FloatingPointError(f"expected finite parameters after step {step}, got others")
         random_states = self.team.gather(checkpoints.random_state(self._device))
+        weights, optimiser = gathered_state(self.model, self.optimiser)
         self._write(
             self.last,
             settings=self.settings,
             step=step,  # the position in the schedule and in the data as well
-            model=self.model.state_dict(),
-            optimiser=self.optimiser.state_dict(),
+            model=weights,
+            optimiser=optimiser,
             random=random_states,
             history=asdict(history),
         )
@@ -249,9 +293,10 @@ class _Run:
 
     def save_best(self, step: int, history: History) -> None:
         loss = history.validation[step]
-        self._write(self.best, step=step, model=self.model.state_dict(), validation=loss)
+        weights, _ = gathered_state(self.model, self.optimiser)
+        self._write(self.best, step=step, model=weights, validation=loss)
 
-    def load(self, history: History) -> int:
+    def load(self, history: History, changed: Callable[[str], None] | None = None) -> int:
         """Put everything back to where it was; how many steps were done."""
         state = checkpoints.read(self.last)
         missing = {"settings", "step", "model", "optimiser", "random", "history"} - state.keys()
@@ -260,13 +305,32 @@ class _Run:
                 f"expected the checkpoint of a run in {self.last}, got one without "
                 f"{sorted(missing)}: was another file renamed?"
             )
-        checkpoints.check_same(state["settings"], self.settings, source=self.last)
-        checkpoints.restore(self.model, state["model"], source=self.last)
-        self.optimiser.load_state_dict(state["optimiser"])
-        checkpoints.set_random_state(state["random"][self.team.rank], self._device)
+        saved, free = state["settings"], CHANGEABLE if changed else ()
+        differ = checkpoints.check_same(saved, self.settings, source=self.last, free=free)
+        if self.config.steps < state["step"]:
+            raise ValueError(
+                f"expected steps of at least {state['step']}, which {self.last} has taken already, "
+                f"got {self.config.steps}"
+            )
+        checkpoints.check_fits(self.model, state["model"], source=self.last)
+        spread_state(self.model, self.optimiser, state["model"], state["optimiser"])
+        self._set_random_state(state["random"])
         vars(history).update(state["history"])
         self.saved = state["step"]
+        if changed and self.team.rank == 0:
+            for name in differ:
+                changed(
+                    f"{name} = {self.settings[name]!r} after step {self.saved}, "
+                    f"{saved.get(name)!r} before: {CHANGEABLE[name]}"
+                )
         return self.saved
+
+    def _set_random_state(self, states: list[dict[str, Any]]) -> None:
+        """That of this process; where there were fewer, one that is drawn from another's."""
+        rank, known = self.team.rank, len(states)
+        checkpoints.set_random_state(states[rank % known], self._device)
+        if rank >= known:
+            torch.manual_seed(int(torch.randint(2**62, ())) + rank)
 
     def hint(self) -> str:
         if self.saved is None:
@@ -305,6 +369,13 @@ def _settings(model: nn.Module, data: Numbered, config: TrainConfig, team: Team)
         for prefix, part in parts.items()
         for name, value in part.items()
     }
+
+
+def _batch(data: Numbered, number: int) -> Batch | LazyBatch:
+    """The batch of that number: of a list, gone through in circles; unread, if it can be so."""
+    if isinstance(data, Batches):
+        return data.lazy(number)
+    return data[number % len(data) if isinstance(data, Sized) else number]
 
 
 def _adamw(model: nn.Module, config: TrainConfig, device: torch.device) -> AdamW:

@@ -21,17 +21,18 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import islice
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 from torch.nn import functional
 from torch.optim import AdamW, Optimizer
 
 from ..tools.parallel import ALONE, Team
 from ..tools.progress import progress as progress_bar
-from .batches import Batch
+from .batches import Batch, LazyBatch
 from .maximum_likelihood import negative_log_likelihood
 from .models import device_of, evaluating
 
@@ -47,11 +48,13 @@ class History:
         losses: the loss of each step's batch, *before* that step changed the parameters.
         norms: the norm of each step's gradient, before it was clipped.
         validation: {steps done: loss on the validation batches}; 0 is before the first step.
+        tokens: how many were learnt from.
     """
 
     losses: list[float] = field(default_factory=list)
     norms: list[float] = field(default_factory=list)
     validation: dict[int, float] = field(default_factory=dict)
+    tokens: int = 0
 
     @property
     def best_step(self) -> int:
@@ -112,26 +115,30 @@ def fit(
     _check_settings(steps, learning_rate, clip, every, validation, keep_best)
     history, best, supply = History(), None, _endless(data)
 
-    def keep(step: int, model: nn.Module) -> None:
-        nonlocal best
-        if keep_best and step in history.validation and history.best_step == step:
-            best = {name: value.clone() for name, value in model.state_dict().items()}
-        if after:
-            after(step, model)
+    class InMemory:
+        def keep(self, step: int, history: History) -> None:
+            nonlocal best
+            if keep_best and step in history.validation and history.best_step == step:
+                best = {name: value.clone() for name, value in model.state_dict().items()}
 
+    def validate(step: int) -> float | None:
+        if validation is None or (step % every and step != steps):
+            return None
+        return mean_loss(model, validation, nats_of=nats_of)
+
+    numbers = range(steps + 1)  # 0: before the first step
     take_steps(
         model,
         lambda step: next(supply),
         optimiser(model.parameters(), lr=learning_rate, weight_decay=weight_decay),
         history,
-        range(steps + 1),  # 0: before the first step
+        watched(numbers, history) if progress else numbers,
         rate=lambda step: learning_rate * (schedule(step) if schedule else 1.0),
-        take=partial(training_step, clip=math.inf if clip is None else clip, nats_of=nats_of),
-        score=partial(mean_loss, nats_of=nats_of),
-        validation=validation,
-        every=every,
-        after=keep,
-        progress=progress,
+        clip=math.inf if clip is None else clip,
+        nats_of=nats_of,
+        validate=validate,
+        keepers=[InMemory()],
+        after=after,
     )
     if best is not None:
         model.load_state_dict(best)
@@ -141,86 +148,117 @@ def fit(
 # ---- the loop ------------------------------------------------------------------------------------
 
 
+class Keeper(Protocol):
+    """What keeps something of a run: its weights, its state, its log."""
+
+    def keep(self, step: int, history: History) -> None:
+        """Keep what is due after a step."""
+
+
 def take_steps(
     model: nn.Module,
-    supply: Callable[[int], Batch],
+    supply: Callable[[int], Batch | LazyBatch],
     optimiser: Optimizer,
     history: History,
-    steps: range,
+    steps: Iterable[int],
     *,
     rate: Callable[[int], float],
-    take: Callable[..., tuple[float, float]],
-    score: Callable[[nn.Module, Sequence[Batch]], float],
-    validation: Sequence[Batch] | None,
-    every: int,
-    after: After,
-    progress: bool,
-) -> None:
-    """Take the steps, score the validation batches now and then, and write down what happened.
-
-    Args:
-        supply: the batch of a step. rate: its learning rate. take: takes it. score: the loss of the
-            validation batches.
-        steps: which; step 0 comes before the first, and only validates.
-        after: called with the number of each step that is done, and the model.
-    """
-    started, tokens = time.perf_counter(), 0
-
-    def status() -> str:
-        speed = tokens / (time.perf_counter() - started)
-        return f"loss {history.losses[-1]:.3f}, {speed:,.0f} tokens/s" if tokens else ""
-
-    for step in progress_bar(steps, "training", status=status) if progress else steps:
-        if step:
-            for group in optimiser.param_groups:
-                group["lr"] = rate(step)
-            batch = supply(step)
-            loss, norm = take(model, batch, optimiser, step=step)
-            history.losses.append(loss)
-            history.norms.append(norm)
-            tokens += _count_tokens(batch)
-        if validation is not None and (step % every == 0 or step == steps[-1]):
-            history.validation[step] = score(model, validation)
-        after(step, model)
-
-
-def training_step(
-    model: nn.Module,
-    batch: Batch,
-    optimiser: Optimizer,
-    *,
-    step: int,
-    clip: float = math.inf,
+    clip: float,
     parts: int = 1,
     team: Team = ALONE,
+    averaged: bool = False,
     nats_of: NatsOf | None = None,
-) -> tuple[float, float]:
-    """Change the parameters by one step on one batch.
+    validate: Callable[[int], float | None],
+    keepers: Sequence[Keeper] = (),
+    after: After | None = None,
+) -> None:
+    """Take the steps, one after the other, and write down what happened: the loop itself.
 
     Args:
-        parts: in how many parts this process takes its share of the batch.
-        nats_of: the nats of a batch; None: `nats_of_batch`.
-    Returns:
-        The loss before the step, nats per token; the norm of the gradient, before clipping.
+        supply: the batch of a step. rate: its learning rate.
+        steps: which; step 0 comes before the first, and is only validated and kept.
+        parts, team, averaged, nats_of: as of `backward`.
+        validate: the loss on the validation batches after a step; None: not now.
+        keepers: told of each step that is done: checkpoints, a log.
+        after: called with the number of each step that is done, and the model.
     Raises:
         FloatingPointError: the loss or the gradient's norm is not finite; nothing was changed.
     """
+    parameters = [p for group in optimiser.param_groups for p in group["params"]]
+    for step in steps:
+        if step > 0:
+            batch = supply(step)
+            optimiser.zero_grad()
+            loss = backward(
+                model, batch, optimiser, parts=parts, team=team, averaged=averaged, nats_of=nats_of
+            )
+            norm = _whole(nn.utils.clip_grad_norm_(parameters, clip)).item()
+            _check_finite(step, loss, norm, rate(step))
+            for group in optimiser.param_groups:
+                group["lr"] = rate(step)
+            optimiser.step()
+            history.losses.append(loss)
+            history.norms.append(norm)
+            history.tokens += count_tokens(batch)
+        if (validation_loss := validate(step)) is not None:
+            history.validation[step] = validation_loss
+        for keeper in keepers:
+            keeper.keep(step, history)
+        if after:
+            after(step, model)
+
+
+def backward(
+    model: nn.Module,
+    batch: Batch | LazyBatch,
+    optimiser: Optimizer,
+    *,
+    parts: int = 1,
+    team: Team = ALONE,
+    averaged: bool = False,
+    nats_of: NatsOf | None = None,
+) -> float:
+    """Forward, loss and backward: add the gradient of a batch's loss to the parameters' `grad`.
+
+    Args:
+        optimiser: whose parameters have their gradients added up over the processes.
+        parts: in how many parts this process takes its share of the batch.
+        averaged: whether an engine of torch averages the gradients over the processes meanwhile
+            (`gpt/many_cores`); then they are not added up here.
+        nats_of: the nats of a batch; None: `nats_of_batch`.
+    Returns:
+        The loss, nats per token.
+    """
     model.train()
-    tokens = _count_tokens(batch)  # of the whole batch, before it is shared out
-    optimiser.zero_grad()
+    tokens = count_tokens(batch)  # of the whole batch, before it is shared out
     losses = []
     for part in _split(batch, parts * team.size)[team.rank :: team.size]:
-        loss = (nats_of or nats_of_batch)(model, part) / tokens
-        loss.backward()  # adds to the gradients that are there
+        own = part.read() if isinstance(part, LazyBatch) else part
+        loss = (nats_of or nats_of_batch)(model, own) / tokens
+        (loss * team.size if averaged else loss).backward()  # adds to the gradients there are
         losses.append(loss.detach())
     loss = torch.stack(losses).sum()
     parameters = [p for group in optimiser.param_groups for p in group["params"]]
-    team.add_up([loss, *(p.grad for p in parameters if p.grad is not None)])
-    norm = nn.utils.clip_grad_norm_(parameters, clip)
-    loss, norm = loss.item(), norm.item()
-    _check_finite(step, loss, norm, optimiser)
-    optimiser.step()
-    return loss, norm
+    gradients = [p.grad for p in parameters if p.grad is not None]
+    team.add_up([loss] if averaged else [loss, *gradients])
+    return loss.item()
+
+
+def _whole(tensor: Tensor) -> Tensor:
+    """A tensor that processes may have shared out, in each of them."""
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+def watched(steps: range, history: History) -> Iterator[int]:
+    """The steps behind a bar that says loss and speed."""
+    started, before = time.perf_counter(), history.tokens
+
+    def status() -> str:
+        tokens = history.tokens - before
+        speed = tokens / (time.perf_counter() - started)
+        return f"loss {history.losses[-1]:.3f}, {speed:,.0f} tokens/s" if tokens else ""
+
+    return progress_bar(steps, "training", status=status)
 
 
 # ---- losses --------------------------------------------------------------------------------------
@@ -246,7 +284,7 @@ def team_mean_loss(
     """The loss of some batches, shared out between processes."""
     mine = islice(data, team.rank, None, team.size)
     with evaluating(model):
-        scored = [(float(nats_of(model, batch)), _count_tokens(batch)) for batch in mine]
+        scored = [(float(nats_of(model, batch)), count_tokens(batch)) for batch in mine]
     scored = [each for share in team.gather(scored) for each in share]
     if not scored:
         raise ValueError("expected at least one batch to take the loss of, got none")
@@ -283,8 +321,10 @@ def _to_device(batch: Batch, device: torch.device) -> tuple[tuple, Tensor, Tenso
 # ---- batches -------------------------------------------------------------------------------------
 
 
-def _count_tokens(batch: Batch) -> int:
+def count_tokens(batch: Batch | LazyBatch) -> int:
     """The real tokens of a batch."""
+    if isinstance(batch, LazyBatch):
+        return batch.tokens
     _, targets, *mask = batch
     tokens = int(mask[0].sum()) if mask else targets.numel()
     if tokens == 0:
@@ -292,16 +332,19 @@ def _count_tokens(batch: Batch) -> int:
     return tokens
 
 
-def _split(batch: Batch, parts: int) -> list[Batch]:
+def _split(batch: Batch | LazyBatch, parts: int) -> Sequence[Batch | LazyBatch]:
     """A batch as several of nearly equally many rows; each may be padding alone."""
     if parts == 1:
         return [batch]
-    inputs, *rest = batch
-    if len(rest[0]) < parts:
+    rows = len(batch.starts if isinstance(batch, LazyBatch) else batch[1])
+    if rows < parts:
         raise ValueError(
             f"expected batches of at least {parts} rows, one for each part (accumulation times "
-            f"processes), got {len(rest[0])}"
+            f"processes), got {rows}"
         )
+    if isinstance(batch, LazyBatch):
+        return batch.split(parts)
+    inputs, *rest = batch
     several = inputs if isinstance(inputs, tuple) else (inputs,)
     columns = [part.tensor_split(parts) for part in (*several, *rest)]
     n = len(several)
@@ -358,9 +401,8 @@ def _check_settings(
         raise ValueError("expected validation batches to tell the best parameters by, got None")
 
 
-def _check_finite(step: int, loss: float, norm: float, optimiser: Optimizer) -> None:
+def _check_finite(step: int, loss: float, norm: float, rate: float) -> None:
     if not (math.isfinite(loss) and math.isfinite(norm)):
-        rate = optimiser.param_groups[0]["lr"]
         raise FloatingPointError(
             f"expected a finite loss and gradient, got a loss of {loss} and a gradient of norm "
             f"{norm} at step {step} (learning rate {rate:g}). Try a tenth of the learning rate, or "

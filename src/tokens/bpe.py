@@ -25,6 +25,7 @@ from ..tools.progress import progress as progress_bar
 from . import files
 from .bytes import (
     END,
+    ByteTokenizer,
     CharacterTokenizer,
     Tokenizer,
     WordTokenizer,
@@ -409,7 +410,9 @@ class BytePairTokenizer(Tokenizer):
         }
 
 
-def load(path: str | os.PathLike[str]) -> BytePairTokenizer | WordTokenizer | CharacterTokenizer:
+def load(
+    path: str | os.PathLike[str],
+) -> BytePairTokenizer | WordTokenizer | CharacterTokenizer | ByteTokenizer:
     """The tokenizer that the `save` of any of these wrote; `UnigramTokenizer.load` reads its own.
 
     Raises:
@@ -417,7 +420,8 @@ def load(path: str | os.PathLike[str]) -> BytePairTokenizer | WordTokenizer | Ch
     """
     with files.naming(path):
         kind = files.kind_of(path)
-        kinds = {each.kind: each for each in (WordTokenizer, CharacterTokenizer)}
+        kinds: dict[str, type[WordTokenizer | CharacterTokenizer | ByteTokenizer]]
+        kinds = {each.kind: each for each in (WordTokenizer, CharacterTokenizer, ByteTokenizer)}
         if kind is not None and kind not in kinds:
             raise ValueError(f"expected pieces of a kind among {sorted(kinds)}, got {kind!r}")
     return BytePairTokenizer.load(path) if kind is None else kinds[kind].load(path)

@@ -330,9 +330,27 @@ class ByteTokenizer(Tokenizer):
     [110, 195, 169]
     """
 
+    kind = "bytes"
+
     def __init__(self) -> None:
         self.specials = {END: 0}
         self._bytes = {number: bytes([number]) for number in range(256)}
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write to a JSON file, which `load` reads, that the tokens are bytes."""
+        files.write_pieces(path, self.kind, [])
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """The tokenizer that `save` wrote.
+
+        Raises:
+            ValueError: the file is not such a file.
+        """
+        with files.naming(path):
+            if pieces := files.read_pieces(path, cls.kind):
+                raise ValueError(f"expected no pieces beside the bytes, got {len(pieces)}")
+        return cls()
 
     def _parted(self, text: str, allowed_special: Collection[str]) -> list[str]:
         super()._parted(text, allowed_special)  # which checks the names

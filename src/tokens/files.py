@@ -138,7 +138,7 @@ def _pattern(content: Mapping, patterns: Collection[str | None]) -> str | None:
 
 
 def kind_of(path: _Path) -> str | None:
-    """What pieces a file of ours holds, "words" or "characters"; None: byte pairs."""
+    """What pieces a file of ours holds: "words", "characters" or "bytes"; None: byte pairs."""
     content = _read_json(path)
     found = content.get("format")
     if found not in (_FORMAT, _LIST_FORMAT):

@@ -13,7 +13,7 @@ Derived in the chapter `gpt/training`.
 import pickle
 import random
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +77,12 @@ def restore(model: nn.Module, weights: Mapping[str, Tensor], *, source: Path | s
     Raises:
         ValueError: the two do not have the same tensors, of the same shapes.
     """
+    check_fits(model, weights, source=source)
+    model.load_state_dict(weights)
+
+
+def check_fits(model: nn.Module, weights: Mapping[str, Tensor], *, source: Path | str) -> None:
+    """Raise a ValueError unless weights have the names and the shapes of a model's tensors."""
     own = model.state_dict()
     missing, surplus = sorted(own.keys() - weights.keys()), sorted(weights.keys() - own.keys())
     if missing or surplus:
@@ -90,25 +96,35 @@ def restore(model: nn.Module, weights: Mapping[str, Tensor], *, source: Path | s
                 f"expected {name} of shape {tuple(value.shape)}, this model's, in {source}, got "
                 f"{tuple(weights[name].shape)}; is it a model of another size?"
             )
-    model.load_state_dict(weights)
 
 
-def check_same(saved: Mapping[str, Any], now: Mapping[str, Any], *, source: Path | str) -> None:
-    """Refuse to resume a run with other settings than it was begun with.
+def check_same(
+    saved: Mapping[str, Any],
+    now: Mapping[str, Any],
+    *,
+    source: Path | str,
+    free: Collection[str] = (),
+) -> list[str]:
+    """Refuse to resume a run with other settings than it was begun with; name what may differ.
 
     Args:
         saved, now: plain values by name; None is as good as no entry.
         source: where the saved ones come from, for the message.
+        free: names of settings that may differ.
+    Returns:
+        Those of them that do, in order of the alphabet.
     Raises:
-        ValueError: two settings differ.
+        ValueError: two other settings differ.
     """
-    for name in sorted(saved.keys() | now.keys()):
-        if saved.get(name) != now.get(name):
+    differ = [n for n in sorted(saved.keys() | now.keys()) if saved.get(n) != now.get(n)]
+    for name in differ:
+        if name not in free:
             raise ValueError(
                 f"expected the settings that {source} was saved with, got {name} = "
                 f"{now.get(name)!r}, saved with {saved.get(name)!r}: resume with the same, or "
                 "begin in another folder"
             )
+    return differ
 
 
 def random_state(device: torch.device) -> dict[str, Any]:

@@ -1,0 +1,396 @@
+"""What do the commands of `next-token` do that need a model? All but `tokenize`.
+
+Every setting of a run can stand in a TOML file (tables [data], [model], [training], [world]), and
+most can be a flag, which wins. `NEXT_TOKEN_DEVICE` chooses the device. Several train together under
+`torchrun --nproc_per_node=2 -m src train …`.
+
+Used by `src/__main__.py`, which imports it only for these commands.
+"""
+
+import argparse
+import json
+import shlex
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from ..likelihood.evaluation import bootstrap, total
+from ..texts import corpora, labelled
+from ..texts.streams import unescaped
+from ..tokens.folders import open_tokenizer
+from ..tools import parallel, runtime
+from . import gpt1_finetuning, run_log, runs, sampling
+from .gpt1_finetuning import FinetuneConfig
+from .runs import (
+    OF_TEXT,
+    OTHER_NAMES,
+    Run,
+    RunConfig,
+    floor_of,
+    open_run,
+    read_toml,
+    scores,
+    train_run,
+)
+
+# Adds a command, which is called as its function is: (function, options of argparse) -> its parser.
+Add = Callable[..., argparse.ArgumentParser]
+
+# Settings that have a flag: (table, name, type, what it is).
+FLAGS = [
+    ("data", "tokenizer", str, "byte-pair, or words; trained on the text"),
+    ("data", "vocabulary_size", int, "the most tokens that the tokenizer may have"),
+    ("data", "batch_size", int, "texts in a batch"),
+    ("data", "seed", int, "of the weights, the order of the batches, and dropout"),
+    ("data", "separator", str, "what stands between two documents; '\\n': a newline, '\\t': a tab"),
+    ("model", "context_length", int, "the longest text that the model sees, in tokens"),
+    ("model", "layers", int, "how many blocks"),
+    ("model", "heads", int, "attention heads in a block; they divide the channels"),
+    ("model", "channels", int, "width of the model"),
+    ("model", "dropout", float, "share of activations dropped while training"),
+    ("training", "steps", int, "how many updates"),
+    ("training", "learning_rate", float, "the greatest; reached at the end of the warm-up"),
+    (
+        "training",
+        "warm_up",
+        int,
+        "steps in which the rate rises; unless given, half of all at most",
+    ),
+    ("training", "weight_decay", float, "of the matrices"),
+    ("training", "min_lr", float, "the learning rate of the last step"),
+    ("training", "beta2", float, "of AdamW: how long it remembers the squares of gradients"),
+    ("training", "clip", float, "the greatest norm of the gradient; inf: no limit"),
+    ("training", "accumulation", int, "in how many parts a batch is taken: more need less memory"),
+    ("training", "precision", str, "float32, or bfloat16 for the products of matrices"),
+    (
+        "training",
+        "engine",
+        str,
+        "of several processes: sum, ddp or fsdp (which needs least memory)",
+    ),
+    ("training", "every", int, "steps between two validations"),
+    ("training", "save_every", int, "steps between two checkpoints"),
+]
+
+FINETUNE_FLAGS = [
+    ("steps", int, "how many updates"),
+    ("learning_rate", float, "the greatest"),
+    ("batch_size", int, "examples in a batch"),
+    ("auxiliary", float, "weight of the language model's loss beside the task's"),
+    ("frozen", int, "how many of the lowest blocks stay as they are, with the embeddings"),
+    ("head_first", int, "steps before the others, in which only what is new learns"),
+    ("every", int, "steps between two validations"),
+    ("seed", int, "of the head, the order of the batches, dropout, and which labels are drawn"),
+]
+
+
+def train(options: argparse.Namespace) -> None:
+    """Train a tokenizer and a GPT on a text; keep them in a folder."""
+    flags: dict[str, dict] = {"data": {"text": options.text} if options.text else {}}
+    for table, name, _, _ in FLAGS:
+        if (value := getattr(options, name)) is not None:
+            value = unescaped(value) if name == "separator" else value
+            flags.setdefault(table, {})[name] = value
+    if options.init_from is not None:
+        flags["data"]["init_from"] = options.init_from
+    if options.compile is not None:
+        flags.setdefault("training", {})["compile"] = options.compile
+    kept = options.folder / "run.toml"
+    if options.config:
+        tables = [read_toml(options.config)]
+    elif options.resume and kept.exists():  # go on as it was begun
+        tables = [{t: v for t, v in read_toml(kept).items() if t != "made"}]
+    else:
+        tables = []
+    config = RunConfig.from_tables(*tables, flags)
+    if config.data.init_from and not options.resume and any("model" in t for t in (*tables, flags)):
+        raise ValueError(
+            f"expected no settings of the model beside init_from, which has its own: those of "
+            f"{config.data.init_from}"
+        )
+    if (refused := sorted(flags["data"].keys() & set(OF_TEXT))) and config.shards():
+        raise ValueError(
+            f"expected no {', '.join(refused)} for {config.data.text}, which holds tokens already: "
+            "tokenize again for others"
+        )
+    with parallel.joined() as team:
+        device = runtime.device(options.device)
+        history = train_run(
+            config,
+            options.folder,
+            device=device,
+            resume=options.resume,
+            progress=not options.quiet,
+            say=None if options.quiet else partial(print, flush=True),
+            changed=lambda what: print(f"note: {what}", file=sys.stderr),
+        )
+        if team.rank == 0:
+            best = history.best_step
+            print(f"{config.training.steps:,} steps on {device}; least validation loss")
+            print(f"{history.validation[best]:.4f} nats per token after {best:,} steps.")
+            folder = shlex.quote(str(options.folder))
+            print(f"Next: next-token sample {folder}   or   evaluate {folder}")
+
+
+def evaluate(options: argparse.Namespace) -> None:
+    """Score a text: the test part of the run's own, or any other."""
+    run = _opened(options.folder)
+    own = None if options.text else run.config
+    if own is not None:
+        documents, name = list(own.parts().test), f"the test part of {own.data.text}"
+        if not documents:
+            raise ValueError(f"{name} is empty (test = 0 in the run's settings): name a text")
+    else:
+        name = options.text or "python-docs"
+        documents = list(corpora.load(name))
+    scored = scores(run, documents, stride=options.stride)
+    score = total(scored)
+    print(f"{name}: {len(documents)} documents, {score.n_bytes:,} bytes, {score.tokens:,} tokens")
+    print(f"{score.loss:.4f} nats per token, {score.bits_per_byte:.4f} bits per byte")
+    if len(scored) > 1:
+        interval = bootstrap(scored, generator=torch.Generator().manual_seed(0))
+        print(f"95 % of resamples of the documents: {interval.low:.4f} to {interval.high:.4f}")
+    if own is not None and (floor := floor_of(run, documents)):
+        print(f"a perfect model: {floor.loss:.4f} nats per token on these very documents")
+
+
+def plot(options: argparse.Namespace) -> None:
+    """Draw the validation losses of runs as an SVG."""
+    try:
+        from ..tools.figures import curves_of
+    except ModuleNotFoundError as error:
+        raise ValueError(
+            f"expected the extra for figures ({error}): install next-token[figures]"
+        ) from error
+    curves = {}
+    for folder in options.folders:
+        rows = run_log.read(folder / "log.csv")
+        if not rows:
+            raise FileNotFoundError(
+                f"expected {folder / 'log.csv'} with a line for each validation, found none; "
+                "`train` writes it, and `train --resume` in a folder of version 0.1.0"
+            )
+        curves[str(folder)] = (
+            [row["step"] for row in rows],
+            [row["validation_loss"] for row in rows],
+        )
+    options.to.write_text(curves_of(curves, "steps", "validation loss (nats per token)"), "utf-8")
+    print(f"{options.to}: the runs {', '.join(curves)}")
+
+
+def sample(options: argparse.Namespace) -> None:
+    """Draw texts that go on from a prompt."""
+    run = _opened(options.folder)
+    filters = [partial(sampling.temperature, t=options.temperature)]
+    if options.top_k is not None:
+        filters.append(partial(sampling.top_k, k=options.top_k))
+    if options.top_p is not None:
+        filters.append(partial(sampling.nucleus, p=options.top_p))
+    if options.min_p is not None:
+        filters.append(partial(sampling.min_p, p=options.min_p))
+    prompt = [run.end, *run.tokenizer.encode(options.prompt)]
+    texts = sampling.generate(
+        run.model,
+        [prompt] * options.texts,
+        max_new_tokens=options.tokens,
+        filters=filters,
+        stop=run.end,
+        generator=torch.Generator().manual_seed(options.seed),
+    )
+    for number, text in enumerate(texts):
+        if number:
+            print("-" * 72)
+        ids = [token for token in text.tolist() if token != run.end]
+        print(run.tokenizer.decode(ids))
+
+
+def tokens(options: argparse.Namespace) -> None:
+    """Show the tokens of a text, one a line: id and spelling."""
+    tokenizer = open_tokenizer(options.folder)
+    text = sys.stdin.read() if options.text == "-" else options.text
+    ids = tokenizer.encode(text)
+    for token in ids:
+        print(f"{token:6}  {tokenizer.token_bytes(token).decode('utf-8', 'backslashreplace')!r}")
+    n_bytes = len(text.encode())
+    print(f"{len(ids)} tokens, {n_bytes} bytes")
+
+
+def info(options: argparse.Namespace) -> None:
+    """Say what a folder holds."""
+    run = _opened(options.folder)
+    config = run.model.config
+    print(f"{config.parameters:,} parameters, {config.flops_per_token():,} operations a token")
+    print(config)
+    if run.step is not None:
+        print(f"weights of step {run.step:,}")
+    for table, values in run.tables.items():
+        print(f"[{table}]", *(f"{name} = {value!r}" for name, value in values.items()), sep="\n  ")
+
+
+def release(options: argparse.Namespace) -> None:
+    """Write a run for others to use: weights in GPT-2's released format, settings, tokenizer."""
+    runs.release(_opened(options.folder), options.to)
+    size = sum(path.stat().st_size for path in options.to.iterdir())
+    print(f"{options.to}: {size:,} bytes")
+
+
+def finetune(options: argparse.Namespace) -> None:
+    """Teach a run a task from a file of labelled examples; keep the model in a folder."""
+    if (options.folder / "task.json").exists():
+        raise FileExistsError(f"{options.folder} holds a fine-tuned model already: choose another")
+    given = {name: getattr(options, name) for name, _, _ in FINETUNE_FLAGS}
+    config = FinetuneConfig(**{name: value for name, value in given.items() if value is not None})
+    task = labelled.load(options.task)
+    if options.labels is not None:
+        generator = torch.Generator().manual_seed(config.seed)
+        task = task.with_labels(options.labels, generator=generator)
+    run = _opened(options.run)
+    tuned = gpt1_finetuning.finetune(
+        run.model, run.tokenizer, task, config, cut=options.cut, progress=not options.quiet
+    )
+    gpt1_finetuning.save(tuned, options.folder)
+    best = tuned.history.best_step
+    print(f"{task.family}: {', '.join(task.labels)}; {len(task.train):,} examples to learn from")
+    loss = tuned.history.validation[best]
+    print(f"least validation loss: {loss:.4f} nats per example, after {best:,} steps")
+    for name, part in (("validation", task.validation), ("test", task.test)):
+        if part:
+            share = gpt1_finetuning.accuracy(tuned, part)
+            print(f"{name}: {share:.1%} of {len(part):,} examples right")
+    if task.test:
+        print(f"chance: {task.chance:.1%}, the best constant answer on the test part")
+    print(f"Next: next-token classify {shlex.quote(str(options.folder))} FILE")
+
+
+def classify(options: argparse.Namespace) -> None:
+    """Print label and probability for each line of a file; a blank line stays blank."""
+    tuned = gpt1_finetuning.load(options.folder, device=runtime.device())
+    text = sys.stdin.read() if options.file == "-" else Path(options.file).read_bytes().decode()
+    lines = text.removesuffix("\n").split("\n")  # splitlines would cut at U+2028 and others, too
+    examples = [_texts(line, tuned.forms.family) for line in lines if line.strip()]
+    answers = iter(gpt1_finetuning.predict(tuned, examples))
+    for line in lines:
+        if not line.strip():
+            print()
+            continue
+        probs = next(answers)
+        best = int(probs.argmax())
+        print(f"{tuned.forms.labels[best]}\t{float(probs[best]):.4f}")
+
+
+def _texts(line: str, family: str) -> tuple[str, ...]:
+    """The texts of a line: a JSON object as in a file of examples, or texts with tabs between."""
+    if not line.lstrip().startswith("{"):
+        return tuple(part.strip() for part in line.split("\t"))
+    keys = labelled.KEYS[family]
+    try:
+        record = json.loads(line)
+        *texts, last = (record[key] for key in keys)
+    except (ValueError, KeyError) as error:
+        raise ValueError(
+            f"expected a JSON object with {', '.join(keys)} for {family}, got {line[:60]!r}"
+        ) from error
+    return (*texts, *(last if family == "choice" else [last]))
+
+
+def _opened(folder: Path) -> Run:
+    return open_run(folder, device=runtime.device())
+
+
+def add_to(command: Add) -> None:
+    """Add all these commands to a parser."""
+    one = command(train)
+    one.add_argument(
+        "text",
+        nargs="?",
+        help="a UTF-8 file, a folder that tokenize made, python-docs (default), shakespeare or "
+        "micro-world",
+    )
+    one.add_argument("--folder", type=Path, required=True, help="where the run is kept")
+    one.add_argument("--config", type=Path, help="a TOML file of settings")
+    one.add_argument(
+        "--resume",
+        action="store_true",
+        help="go on with the run in the folder, with its settings; --steps, --batch-size, "
+        "--accumulation, --precision, --compile, --engine, --every and --save-every may be others",
+    )
+    one.add_argument("--quiet", action="store_true", help="no progress bar, no lines")
+    one.add_argument(
+        "--compile",
+        action=argparse.BooleanOptionalAction,
+        help="turn model and loss into one program first, which takes a minute",
+    )
+    one.add_argument(
+        "--init-from",
+        metavar="FOLDER",
+        help="a run or a released GPT-2, whose model is trained further, with its tokenizer",
+    )
+    one.add_argument("--device", help="cpu, cuda, cuda:1, mps (default: the best there is)")
+    defaults = RunConfig().tables()
+    for table, name, kind, what in FLAGS:
+        default = defaults[table].get(name)
+        names = [name, *(other for other, ours in OTHER_NAMES.items() if ours == name)]
+        one.add_argument(
+            *(f"--{each.replace('_', '-')}" for each in names),
+            dest=name,
+            type=kind,
+            metavar=kind.__name__.upper(),
+            help=what + ("" if default in (None, "") else f" (default {default})"),
+        )
+
+    one = command(evaluate)
+    _add_folder(one)
+    one.add_argument("text", nargs="?", help="a UTF-8 file or a name; default: the run's test part")
+    one.add_argument("--stride", type=int, help="tokens from window to window (default: half one)")
+
+    one = command(plot)
+    one.add_argument("folders", nargs="+", type=Path, metavar="folder", help="of a run")
+    one.add_argument("--to", type=Path, default=Path("runs.svg"), help="default: runs.svg")
+
+    one = command(sample)
+    _add_folder(one)
+    one.add_argument("--prompt", default="", help="what the text begins with (default: nothing)")
+    one.add_argument("--tokens", type=int, default=200, help="at most so many more (default 200)")
+    one.add_argument("--texts", type=int, default=1, help="how many (default 1)")
+    one.add_argument("--temperature", type=float, default=1.0, help="0: the likeliest (default 1)")
+    one.add_argument("--top-k", type=int, help="only from the k likeliest tokens")
+    one.add_argument("--top-p", type=float, help="only from the nucleus of this probability")
+    one.add_argument("--min-p", type=float, help="only tokens so many times as likely as the best")
+    one.add_argument("--seed", type=int, default=0, help="the same seed, the same text (default 0)")
+
+    one = command(tokens)
+    _add_folder(one)
+    one.add_argument("text", help="the text itself; - reads it from the standard input")
+
+    _add_folder(command(info))
+
+    one = command(release)
+    _add_folder(one)
+    one.add_argument("to", type=Path, help="a new folder")
+
+    one = command(finetune)
+    one.add_argument("run", type=Path, help="folder of a run, or of a released GPT-2")
+    one.add_argument("task", type=Path, help="examples, one JSON object a line")
+    one.add_argument("--folder", type=Path, required=True, help="where the model is kept")
+    one.add_argument("--labels", type=int, help="learn from so many examples (default: all)")
+    one.add_argument("--cut", action="store_true", help="cut texts that are too long at their ends")
+    one.add_argument("--quiet", action="store_true", help="no progress bar")
+    for name, kind, what in FINETUNE_FLAGS:
+        one.add_argument(
+            f"--{name.replace('_', '-')}",
+            type=kind,
+            metavar=kind.__name__.upper(),
+            help=f"{what} (default {getattr(FinetuneConfig, name)})",
+        )
+
+    one = command(classify)
+    one.add_argument("folder", type=Path, help="of a fine-tuned model")
+    what = "lines as in a file of examples, or texts with tabs between (default -: standard input)"
+    one.add_argument("file", nargs="?", default="-", help=what)
+
+
+def _add_folder(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("folder", type=Path, help="of a run, or of a released GPT-2")

@@ -1,0 +1,163 @@
+"""How does a run go, and how long will it still take? One line for each validation.
+
+    train loss   = mean of the batches' losses since the last line, nats per token
+    bits / byte  = validation loss / log 2 · tokens / bytes, of the validation part
+    tokens / s   = of the steps alone, without the validations
+    time left    = steps that are left · seconds per step, with the validations
+
+The lines are kept in `log.csv`, in the folder of the run, and can be printed as they come. After a
+resumed run the file has each step once, as if nothing had happened; a run of version 0.1.0, which
+kept no log, gets its old lines from the history in its checkpoint.
+
+Used by `gpt/runs`, and so by the command line.
+"""
+
+import csv
+import io
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from ..likelihood.fitting import History
+from ..tools.files import write_text
+
+COLUMNS = (
+    "step",
+    "tokens",
+    "train_loss",
+    "validation_loss",
+    "bits_per_byte",
+    "learning_rate",
+    "gradient_norm",
+    "tokens_per_second",
+    "seconds_left",
+)
+Row = dict[str, float | None]
+
+
+class RunLog:
+    """A keeper for `train`: it writes a row, and says a line, after each validation.
+
+    Args:
+        folder: where `log.csv` stands; it is made where it is missing.
+        steps: how many the run has.
+        rate: the learning rate of a step.
+        tokens_per_byte: of the validation part; None: bits per byte are left out.
+        say: called with each line; None: nobody listens.
+    """
+
+    def __init__(
+        self,
+        folder: Path | str,
+        *,
+        steps: int,
+        rate: Callable[[int], float],
+        tokens_per_byte: float | None = None,
+        say: Callable[[str], None] | None = None,
+    ):
+        self.path, self.steps, self.rate = Path(folder) / "log.csv", steps, rate
+        self.tokens_per_byte, self.say = tokens_per_byte, say
+        self.done = 0  # at the last line
+        self._begun: float | None = None
+        self._alone = self._all = 0.0  # seconds of steps without validations, of all steps
+        self._timed = self._count = 0  # how many these were
+
+    def keep(self, step: int, history: History) -> None:
+        """Count the time of a step; after a validation, write its row and say its line."""
+        now = time.perf_counter()
+        if self._begun is None:
+            self.done = max((n for n in history.validation if n < step), default=0)
+        else:
+            self._all += now - self._begun
+            self._count += 1
+            if step not in history.validation:
+                self._alone, self._timed = self._alone + now - self._begun, self._timed + 1
+        if step in history.validation:
+            row = self.row(step, self.done, history)
+            if self._count:
+                each = self._all / self._count
+                alone = self._alone / self._timed if self._timed else each
+                row["tokens_per_second"] = history.tokens / step / alone
+                row["seconds_left"] = (self.steps - step) * each
+            self._write(row, history)
+            if self.say:
+                self.say(line(row, self.steps))
+            self.done = step
+            self._clear()
+        self._begun = time.perf_counter()
+
+    def row(self, step: int, before: int, history: History) -> Row:
+        """What the history knows of a validation: of the steps after `before`, up to `step`."""
+        losses, loss = history.losses[before:step], history.validation[step]
+        done = len(history.losses)
+        bits = None
+        if self.tokens_per_byte is not None:
+            bits = loss / math.log(2) * self.tokens_per_byte
+        return {
+            **dict.fromkeys(COLUMNS),
+            "step": step,
+            "tokens": history.tokens * step // done if done else 0,
+            "train_loss": sum(losses) / len(losses) if losses else None,
+            "validation_loss": loss,
+            "bits_per_byte": bits,
+            "learning_rate": self.rate(step) if step else None,
+            "gradient_norm": history.norms[step - 1] if step else None,
+        }
+
+    def _clear(self) -> None:
+        self._all, self._count, self._alone, self._timed = 0.0, 0, 0.0, 0
+
+    def _write(self, row: Row, history: History) -> None:
+        rows = {int(each["step"] or 0): each for each in read(self.path)}
+        earlier = sorted(step for step in history.validation if step < int(row["step"] or 0))
+        kept = [
+            rows.get(step) or self.row(step, before, history)
+            for before, step in zip([0, *earlier], earlier, strict=False)
+        ]
+        text = io.StringIO()
+        writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        for each in (*kept, row):
+            whole = {name: int(each[name] or 0) for name in ("step", "tokens")}
+            writer.writerow(each | whole)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        write_text(self.path, text.getvalue())
+
+
+def read(path: Path | str) -> list[Row]:
+    """The rows of a `log.csv`; none if there is no file.
+
+    Raises:
+        ValueError: the file is no such log.
+    """
+    path = Path(path)
+    if not path.exists():
+        return []
+    with open(path, encoding="utf-8", newline="") as file:
+        reader = csv.DictReader(file)
+        if tuple(reader.fieldnames or ()) != COLUMNS:
+            raise ValueError(f"expected the columns {', '.join(COLUMNS)} in {path}, got others")
+        try:
+            return [{k: float(v) if v else None for k, v in row.items()} for row in reader]
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"expected numbers in {path}, got others: {error}") from error
+
+
+def line(row: Row, steps: int) -> str:
+    """A row as a line for people; what is not known is left out."""
+    shapes = {
+        "step": "step {:,.0f}" + f"/{steps:,}",
+        "tokens": "{:,.0f} tokens",
+        "train_loss": "train {:.4f}",
+        "validation_loss": "validation {:.4f}",
+        "bits_per_byte": "{:.3f} bits/byte",
+        "learning_rate": "rate {:.2e}",
+        "gradient_norm": "norm {:.2f}",
+        "tokens_per_second": "{:,.0f} tokens/s",
+    }
+    said = [shape.format(row[name]) for name, shape in shapes.items() if row[name] is not None]
+    if (left := row["seconds_left"]) is not None:
+        minutes, seconds = divmod(round(left), 60)
+        said.append(f"{minutes}:{seconds:02} left")
+    return "  ".join(said)

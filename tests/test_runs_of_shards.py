@@ -1,0 +1,238 @@
+"""Runs on a folder of tokens: the batches and losses of a run in memory, and what is refused."""
+
+import json
+import shutil
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from src.__main__ import main
+from src.gpt import runs, training
+from src.gpt.gpt2 import GPT, GPTConfig
+from src.gpt.runs import open_run, read_toml
+from src.gpt.training import TrainConfig, train
+from src.likelihood import fitting
+from src.likelihood.batches import Batches
+from src.tokens.shards import MANIFEST, Shards
+from src.tokens.shards_of_files import tokenize_files
+from src.tools import checkpoints
+from src.tools.parallel import Team
+
+TEXT = "".join(f"Story {i}: the {i % 7} cat sat on {i * i}.|" for i in range(400))
+MODEL = "--context-length 16 --layers 1 --heads 2 --channels 8 --batch-size 4 --warm-up 2"
+SHORT = f"{MODEL} --steps 8 --every 4 --save-every 4 --quiet".split()
+
+
+@pytest.fixture(autouse=True)
+def on_the_cpu(monkeypatch):
+    monkeypatch.setenv("NEXT_TOKEN_DEVICE", "cpu")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """Shards of 500 tokens; read only."""
+    folder = tmp_path_factory.mktemp("data")
+    (folder / "mine.txt").write_text(TEXT)
+    options = {"tokenizer": "bytes", "separator": "|", "processes": 1, "tokens_per_shard": 500}
+    return tokenize_files([folder / "mine.txt"], folder / "shards", **options)
+
+
+@pytest.fixture
+def copied(made, tmp_path):
+    return shutil.copytree(made.folder, tmp_path / "copied")
+
+
+def in_memory(stream):
+    return torch.from_numpy(stream.piece(0, len(stream)))
+
+
+def said(capsys, *arguments):
+    capsys.readouterr()
+    status = main([str(argument) for argument in arguments])
+    return status, *capsys.readouterr()
+
+
+# ---- batches ---------------------------------------------------------------------------------
+
+
+@given(
+    length=st.integers(1, 700),
+    size=st.integers(1, 9),
+    seed=st.integers(0, 99),
+    number=st.integers(0, 10**9),
+    whole=st.booleans(),
+)
+def test_a_batch_from_the_disk_is_that_of_the_same_stream_in_memory(
+    made, length, size, seed, number, whole
+):
+    stream = made.parts["train"]
+    options = {"batch_size": size, "context_length": length, "seed": seed}
+    options["first"] = 0 if whole else None
+    ours, theirs = (Batches(ids, **options)[number] for ids in (stream, in_memory(stream)))
+    assert all(torch.equal(one, other) for one, other in zip(ours, theirs, strict=True))
+    assert ours[0].dtype == torch.int64
+
+
+def test_no_piece_begins_with_a_document_whose_end_is_too_near(made):
+    stream = made.parts["test"]
+    last = stream.start_of(stream.documents - 1)
+    for length in (len(stream) - last - 1, len(stream) - last):
+        data = Batches(stream, batch_size=500, context_length=length, first=0)
+        assert data._count == stream.documents - (length == len(stream) - last)
+    with pytest.raises(ValueError, match=f"a stream of at least {len(stream) + 1} tokens"):
+        Batches(stream, batch_size=1, context_length=len(stream))
+
+
+class Counting:
+    """A stream that writes down where it is read."""
+
+    def __init__(self, stream):
+        self.stream, self.read = stream, []
+
+    def __getattr__(self, name):
+        return getattr(self.stream, name)
+
+    def __len__(self):
+        return len(self.stream)
+
+    def piece(self, start, length):
+        self.read.append(start)
+        return self.stream.piece(start, length)
+
+
+class Alone(Team):
+    """One of several processes, whose others are silent."""
+
+    def add_up(self, tensors):
+        pass
+
+
+@pytest.mark.parametrize(("size", "parts"), [(1, 1), (1, 3), (2, 1), (3, 2)])
+def test_each_process_reads_its_own_rows_only(made, size, parts):
+    stream = Counting(made.parts["train"])
+    data = Batches(stream, batch_size=13, context_length=5, seed=3)
+    model = GPT(
+        GPTConfig(256, context_length=5, layers=1, heads=1, channels=4),
+        generator=torch.Generator().manual_seed(0),
+    )
+    rows = np.array_split(data.lazy(7).starts, size * parts)
+    for rank in range(size):
+        stream.read = []
+        fitting.backward(
+            model,
+            data.lazy(7),
+            torch.optim.SGD(model.parameters(), lr=0.0),
+            parts=parts,
+            team=Alone(rank, size),
+        )
+        assert stream.read == np.concatenate(rows[rank::size]).tolist()
+
+
+@pytest.mark.parametrize("accumulation", [1, 3])
+def test_a_run_from_the_disk_is_the_run_in_memory_to_the_bit(made, accumulation, monkeypatch):
+    monkeypatch.delattr(Batches, "__getitem__")  # it would read rows of other processes, too
+    monkeypatch.setattr(training, "_check_numbered", lambda *_: None)
+    stream, losses = made.parts["train"], []
+    for ids in (stream, in_memory(stream)):
+        config = GPTConfig(256, context_length=9, layers=1, heads=2, channels=6)
+        model = GPT(config, generator=torch.Generator().manual_seed(0))
+        data = Batches(ids, batch_size=5, context_length=9, seed=2)
+        options = TrainConfig(7, 0.01, accumulation=accumulation)
+        losses.append(train(model, data, options, progress=False).losses)
+    assert losses[0] == losses[1]
+
+
+# ---- runs ------------------------------------------------------------------------------------
+
+
+def test_a_run_on_tokens_is_trained_and_used_by_the_command_line(made, tmp_path, capsys):
+    run = tmp_path / "run"
+    status, out, _ = said(capsys, "train", made.folder, "--folder", run, *SHORT)
+    assert status == 0
+    assert "nats per token after" in out
+    tables = read_toml(run / "run.toml")
+    assert tables["data"].keys().isdisjoint(runs.OF_TEXT)
+    assert tables["made"]["sha256"] == made.sha256
+    assert tables["made"]["documents"] == 400
+    assert open_run(run).tokenizer.encode("né") == [110, 195, 169]
+    assert said(capsys, "sample", run, "--tokens", "5")[0] == 0
+    status, _, err = said(capsys, "evaluate", run)
+    assert status == 1
+    assert "holds tokens, whose parts were cut when they were made: name a text" in err
+
+
+def test_a_resumed_run_ends_in_the_same_bits(made, tmp_path, monkeypatch, capsys):
+    def stop(step, model):
+        if step == 4:
+            raise KeyboardInterrupt
+
+    command = ("train", made.folder, "--folder")
+    assert said(capsys, *command, tmp_path / "whole", *SHORT)[0] == 0
+    with monkeypatch.context() as patch:
+        patch.setattr(runs, "train", partial(train, after=stop))
+        assert said(capsys, *command, tmp_path / "cut", *SHORT)[0] == 130
+    assert said(capsys, "train", "--folder", tmp_path / "cut", "--resume", "--quiet")[0] == 0
+    one, other = (checkpoints.read(tmp_path / name / "last.pt") for name in ("whole", "cut"))
+    assert one["history"] == other["history"]
+    assert all(torch.equal(one["model"][name], other["model"][name]) for name in one["model"])
+
+
+def test_a_changed_file_is_named_before_a_run_begins_and_before_it_goes_on(
+    copied, tmp_path, capsys
+):
+    run = tmp_path / "run"
+    assert said(capsys, "train", copied, "--folder", run, *SHORT)[0] == 0
+    path = copied / "train-00001.bin"
+    path.write_bytes(bytes(len(path.read_bytes())))
+    for where, more in ((run, ["--resume"]), (tmp_path / "new", SHORT)):
+        status, _, err = said(capsys, "train", copied, "--folder", where, *more)
+        assert status == 1
+        assert "train-00001.bin with SHA-256" in err
+    assert not (tmp_path / "new").exists()
+
+
+def test_other_tokens_are_noticed_when_a_run_is_resumed(copied, tmp_path, capsys):
+    run = tmp_path / "run"
+    assert said(capsys, "train", copied, "--folder", run, *SHORT)[0] == 0
+    held = json.loads((copied / MANIFEST).read_text())
+    (copied / MANIFEST).write_text(json.dumps(held))  # written otherwise, and so another
+    status, _, err = said(capsys, "train", copied, "--folder", run, "--resume")
+    assert status == 1
+    assert "made.sha256" in err
+
+
+def test_what_was_decided_when_a_text_was_tokenized_is_no_flag_of_a_run(made, tmp_path, capsys):
+    flags = ["--vocabulary-size", "300", "--separator", "|"]
+    status, _, err = said(capsys, "train", made.folder, "--folder", tmp_path / "run", *flags)
+    assert status == 1
+    assert "expected no separator, vocabulary_size for" in err
+
+
+@pytest.mark.parametrize("state", ["empty", "partial"])
+def test_a_folder_that_is_not_whole_is_named(tmp_path, capsys, state):
+    (tmp_path / {"empty": "data", "partial": "data.partial"}[state]).mkdir()
+    status, _, err = said(capsys, "train", tmp_path / "data", "--folder", tmp_path / "run", *SHORT)
+    assert status == 1
+    assert "expected shards of tokens" in err
+    assert ("data.partial is there" in err) == (state == "partial")
+
+
+def test_what_one_process_finds_damaged_all_refuse(copied, monkeypatch):
+    path = copied / "train-00000.bin"
+    path.write_bytes(bytes(1_000))
+    opened, heard = Shards(copied), []
+
+    class Asked(Team):
+        def gather(self, value):
+            heard.append(value)
+            return [value or "another found it"]
+
+    place = [file.name for file in opened.files].index(path.name)
+    for rank in (0, 1):
+        with pytest.raises(ValueError, match=r"SHA-256" if place % 2 == rank else "another found"):
+            runs._check_together(opened, Asked(rank, 2))
+    assert sum("train-00000.bin" in why for why in heard) == 1
