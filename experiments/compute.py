@@ -19,7 +19,7 @@ import torch
 
 from src.gpt.runs import RunConfig, open_run, scores, train_run
 from src.likelihood.evaluation import Score, paired_bootstrap, total
-from src.likelihood.ngrams import NgramModel
+from src.likelihood.smoothing import NgramModel
 from src.tokens.bytes import stream_of
 
 MODEL = {"context_length": 128, "layers": 3, "heads": 4, "channels": 128}

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from src.likelihood.evaluation import corpus_perplexity, document_scores
-from src.likelihood.ngrams import NgramModel
+from src.likelihood.smoothing import NgramModel
 from src.texts.microworld import MicroWorld
 from src.texts.microworld_tables import unasked, unpaired
 from src.texts.microworld_words import (

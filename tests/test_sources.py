@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from src.likelihood.evaluation import corpus_perplexity
 from src.likelihood.text_probability import joint_log_prob
 from src.texts.maps import RandomMaps, random_maps
-from src.texts.markov import MarkovSource, small_english
+from src.texts.markov import MarkovSource, pets, small_english
 
 
 def generator(seed=0):
@@ -81,6 +81,17 @@ def test_every_row_of_small_english_is_a_distribution_and_its_texts_end():
     assert source.vocabulary[0] == source.end == "<end>"
     texts = source.sample_texts(100, generator=generator())
     assert all(text[-1] == 0 and not (text[:-1] == 0).any() for text in texts)
+
+
+def test_words_of_a_class_behave_alike_and_those_of_two_classes_do_not():
+    table = pets().transition
+    cat, tabby, boy, sees, milk = pets().encode("cat tabby boy sees milk")
+    assert torch.equal(table[:, tabby], table[:, cat])
+    assert torch.equal(table[tabby], table[cat])
+    assert torch.equal(table[..., tabby], table[..., cat])
+    assert not torch.equal(table[boy], table[cat])
+    assert table[tabby, sees, milk] == 0.7 / 2
+    assert table[boy, sees, milk] == 0.1 / 2
 
 
 # oracles

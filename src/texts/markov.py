@@ -286,3 +286,45 @@ _SMALL_ENGLISH = {
 def small_english() -> MarkovSource:
     """Twelve words, order 1, about cats, dogs and a river bank: the book's first language."""
     return MarkovSource.from_table(_SMALL_ENGLISH, end="<end>")
+
+
+_CLASSES = {
+    "end": ("<end>",),
+    "person": ("girl", "boy", "child"),
+    "animal": ("cat", "dog", "tabby"),
+    "sense": ("sees", "hears"),
+    "go": ("walks", "runs"),
+    "food": ("milk", "fish"),
+    "place": ("home", "away"),
+}
+_NEXT_CLASS = {  # after the classes of the last two words, or of the last word alone
+    ("end",): {"person": 0.5, "animal": 0.5},
+    ("person",): {"sense": 0.5, "go": 0.3, "end": 0.2},
+    ("animal",): {"sense": 0.3, "go": 0.5, "end": 0.2},
+    ("person", "sense"): {"person": 0.4, "animal": 0.5, "food": 0.1},
+    ("animal", "sense"): {"food": 0.7, "animal": 0.2, "person": 0.1},
+    ("person", "go"): {"place": 0.7, "end": 0.3},
+    ("animal", "go"): {"place": 0.2, "end": 0.8},
+    ("food",): {"end": 1.0},
+    ("place",): {"end": 0.7, "person": 0.15, "animal": 0.15},
+}
+
+
+def pets() -> MarkovSource:
+    """Fifteen words in seven classes, order 2: the words of a class behave alike.
+
+    The next class depends on the classes of the last two words, and within a class every word is as
+    likely as the others. So a tabby does exactly what cats and dogs do.
+    """
+    class_of = {word: name for name, words in _CLASSES.items() for word in words}
+    words = list(class_of)
+    table = torch.zeros(len(words), len(words), len(words), dtype=torch.float64)
+    for i, older in enumerate(words):
+        for j, newer in enumerate(words):
+            pair = class_of[older], class_of[newer]
+            # A pair that never occurs begins a text.
+            shares = _NEXT_CLASS.get(pair) or _NEXT_CLASS.get(pair[1:]) or _NEXT_CLASS["end",]
+            for name, share in shares.items():
+                for word in _CLASSES[name]:
+                    table[i, j, words.index(word)] = share / len(_CLASSES[name])
+    return MarkovSource(words, table, end="<end>")

@@ -42,13 +42,14 @@ class Shortened:
         from src.likelihood import fitting
 
         self.steps, self.happened = steps, False
-        self.take, self.taken = fitting.training_step, WeakKeyDictionary()
-        fitting.training_step = self.step
+        self.take, self.taken = fitting.backward, WeakKeyDictionary()
+        fitting.backward = self.step
 
     def step(self, model, batch, optimiser, **options):
         count, last = self.taken.get(optimiser, (0, None))
         if count >= self.steps:
             self.happened = True
+            optimiser.zero_grad()  # without a gradient a parameter stays as it is
             return last
         last = self.take(model, batch, optimiser, **options)
         self.taken[optimiser] = count + 1, last

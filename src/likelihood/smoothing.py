@@ -1,0 +1,298 @@
+"""What should a model of counts say about what it has never seen? Five ways to smooth counts.
+
+A model of order n sees a context c of n - 1 tokens; c' is c without its oldest token. N(c w) says
+how often w followed c, and N(c .) how often c was followed by any token. All five estimators give
+away what these counts are sure of, and leave the rest to someone else:
+
+    p(w | c) = mass(c w) + left(c) q(w),      sum_w mass(c w) + left(c) = 1,
+
+    maximum-likelihood   N(c w) / N(c .)                 0                         q uniform
+    add-k                N(c w) / (N(c .) + k V)         k V / (N(c .) + k V)      q uniform
+    interpolated         m N(c w) / N(c .)               1 - m                     q = p(. | c')
+    absolute             max(N(c w) - D, 0) / N(c .)     D N1+(c .) / N(c .)       q = p(. | c')
+    kneser-ney           as absolute, with continuation counts at every order but the highest
+
+where N1+(c .) is the number of different tokens after c, and below the shortest context lies the
+uniform distribution.
+
+Axes: T positions, V vocabulary, G different n-grams of one length. Sources: Jelinek and Mercer
+1980; Ney, Essen and Kneser 1994; Kneser and Ney 1995; Chen and Goodman 1999. Derived in the
+chapter `likelihood/smoothing`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from .ngrams import (
+    BackOffModel,
+    Grams,
+    Table,
+    checked_stream,
+    count_ngrams,
+    quotient,
+)
+
+ESTIMATORS = ("maximum-likelihood", "add-k", "interpolated", "absolute", "kneser-ney")
+UNIFORM_BELOW = ("maximum-likelihood", "add-k")  # these never ask the shorter context
+
+
+# ---- each estimator fills a table --------------------------------------------------------------
+
+
+def add_k(grams: Grams, k: float, vocabulary_size: int) -> Table:
+    """(N(c w) + k) / (N(c .) + k V); with k = 0, relative frequencies.
+
+    Counts 2 and 1 after a context, k = 1, V = 4: mass 2/7 and 1/7, and 4/7 left to all alike.
+
+    Args:
+        grams: the n-grams of one length.
+        k: what is added to each count, at least 0.
+        vocabulary_size: V.
+    Source: Lidstone 1920. Derived as a posterior mean in the chapter.
+    """
+    denominators = grams.totals() + k * vocabulary_size
+    mass = quotient(grams.counts, denominators[grams.context], 0.0)
+    return Table.of(grams, mass, quotient(k * vocabulary_size, denominators, 1.0))
+
+
+def interpolated(grams: Grams, weight: float) -> Table:
+    """m N(c w) / N(c .), with 1 - m left to the shorter context.
+
+    Args:
+        grams: the n-grams of one length.
+        weight: m, from 0 to 1.
+    Source: Jelinek and Mercer 1980.
+    """
+    totals = grams.totals()
+    mass = weight * quotient(grams.counts, totals[grams.context], 0.0)
+    return Table.of(grams, mass, np.where(totals > 0, 1.0 - weight, 1.0))
+
+
+def discounted(grams: Grams, discount: float) -> Table:
+    """max(N(c w) - D, 0) / N(c .), with D N1+(c .) / N(c .) left to the shorter context.
+
+    Counts 2 and 1 after a context, D = 1/2: mass 1/2 and 1/6, and 1/3 left.
+
+    Args:
+        grams: the n-grams of one length.
+        discount: D, from 0 to 1.
+    Source: Ney, Essen and Kneser 1994.
+    """
+    totals = grams.totals()
+    kept = np.maximum(grams.counts - discount, 0.0)
+    mass = quotient(kept, totals[grams.context], 0.0)
+    return Table.of(grams, mass, quotient(discount * grams.types(), totals, 1.0))
+
+
+def estimated_discount(counts: np.ndarray) -> float:
+    """n1 / (n1 + 2 n2), where n1 and n2 of the counts are 1 and 2; 1/2 if either is none.
+
+    Six n-grams seen once and one seen twice: 6/8. Without n1 the formula would take nothing and
+    leave unseen tokens a probability of 0; without n2 it would take all of every single count.
+
+    Args:
+        counts: (G,); the counts of one order.
+    Source: Ney, Essen and Kneser 1994. The fallback is ours.
+    """
+    once, twice = int((counts == 1).sum()), int((counts == 2).sum())
+    return once / (once + 2 * twice) if once and twice else 0.5
+
+
+def continuation_counts(grams: Grams, longer: Grams, *, end: int | None = None) -> np.ndarray:
+    """N1+(. c w), (G,): how many different tokens were seen before each n-gram.
+
+    San Francisco, however frequent, has one kind of predecessor: Francisco counts once.
+
+    Args:
+        grams: the n-grams of one length.
+        longer: those one token longer.
+        end: the end token. What begins with it has nothing before it, and keeps its count.
+    Source: Kneser and Ney 1995; for the end token Heafield et al. 2013.
+    """
+    counts = np.bincount(longer.suffix, longer.counts > 0, minlength=len(grams.keys))
+    if end is None or grams.n_contexts == 1:  # a single token continues, the end token too
+        return counts.astype(np.int64)
+    return np.where(grams.first == end, grams.counts, counts).astype(np.int64)
+
+
+def em_weights(
+    probs: np.ndarray, seen: np.ndarray, base: float, *, steps: int = 200, tolerance: float = 1e-9
+) -> tuple[np.ndarray, list[float]]:
+    """The weights under which held-out tokens are likeliest, by expectation-maximisation.
+
+    A token is drawn by walking from the longest context down. Where the context was seen, a coin
+    with probability m_k says whether to take the token there; at the bottom any token is as likely.
+    Each step counts the tosses and heads expected given the tokens: m_k = heads / tosses.
+
+    Args:
+        probs: (K, T); what each length of context, shortest first, gives to each held-out token.
+        seen: (K, T), boolean; whether that context has counts.
+        base: the probability at the bottom, 1 / V.
+        steps: at most so many.
+        tolerance: stop when a step gains less, in nats per token.
+    Returns:
+        The weights, (K,), below 1; and the loss, in nats per token, before each step.
+    Source: Jelinek and Mercer 1980; Dempster, Laird and Rubin 1977.
+    """
+    weights, losses = np.full(len(probs), 0.5), []
+    for _ in range(steps):
+        coins = weights[:, None] * seen  # (K, T)
+        mixed = [np.full(probs.shape[1], base)]
+        for coin, prob in zip(coins, probs, strict=True):
+            mixed.append(coin * prob + (1 - coin) * mixed[-1])
+        losses.append(float(-np.log(mixed[-1]).mean()))
+        if len(losses) > 1 and losses[-2] - losses[-1] < tolerance:
+            break
+        reached = 1 / mixed.pop()  # to reach a level, over the probability of the token
+        for k in reversed(range(len(probs))):
+            heads = reached * coins[k] * probs[k]
+            reached = reached * (1 - coins[k])
+            tosses = ((heads + reached * mixed.pop()) * seen[k]).sum()
+            if tosses > 0:
+                weights[k] = min(heads.sum() / tosses, 1 - 1e-12)
+    return weights, losses
+
+
+# ---- the model -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class NgramModel(BackOffModel):
+    """A model of the next token made of smoothed counts; `NgramModel.fit` builds one.
+
+    Every estimator sums to one over the vocabulary, after every context. A context that was never
+    seen gives the uniform distribution under maximum likelihood and add-k (the limit of k to 0, and
+    no table of counts is likelier), and that of the shorter context under the other three. A token
+    that was never seen after a seen context has log-probability -inf under maximum likelihood;
+    the other four give every token a positive probability.
+
+    Attributes:
+        order, vocabulary_size, end, tables: as of every `BackOffModel`.
+        estimator: one of `ESTIMATORS`.
+        parameters: for each length the discount ("absolute", "kneser-ney") or the weight
+            ("interpolated"); empty for the others.
+    """
+
+    estimator: str
+    parameters: tuple[float, ...]
+
+    @classmethod
+    def fit(
+        cls,
+        ids: Sequence[int],
+        *,
+        order: int,
+        vocabulary_size: int,
+        estimator: str = "kneser-ney",
+        end: int | None = None,
+        k: float = 1.0,
+        held_out: Sequence[int] | None = None,
+    ) -> NgramModel:
+        """Count a stream and smooth the counts.
+
+        >>> model = NgramModel.fit([0, 1, 2, 0, 1, 1, 0], order=2, vocabulary_size=3)
+        >>> model.log_probs([1]).round(3).tolist()
+        [-0.973, -0.973, -1.409]
+
+        Args:
+            ids: (T,) token ids, T at least 2; the first is context only. A list, an array or a
+                tensor.
+            order: n, at least 1; 1 sees no context.
+            vocabulary_size: V.
+            estimator: one of `ESTIMATORS`.
+            end: the end token, which closes every document and stands before the first one. A
+                context never reaches before it. None: the stream is one document.
+            k: what "add-k" adds to each count.
+            held_out: (T',) other tokens of the same kind, from which "interpolated" learns its
+                weights.
+        Raises:
+            ValueError: a stream of fewer than two tokens, an id or `end` outside the vocabulary,
+                order below 1, an unknown estimator, k not above 0, no held-out tokens for
+                "interpolated".
+            TypeError: the ids are not integers.
+        """
+        levels = count_ngrams(ids, order=order, vocabulary_size=vocabulary_size, end=end)
+        return cls.from_counts(levels, estimator=estimator, end=end, k=k, held_out=held_out)
+
+    @classmethod
+    def from_counts(
+        cls,
+        levels: Sequence[Grams],
+        *,
+        estimator: str = "kneser-ney",
+        end: int | None = None,
+        k: float = 1.0,
+        held_out: Sequence[int] | None = None,
+    ) -> NgramModel:
+        """Smooth counts that are there already: `levels[:n]` makes the model of order n.
+
+        Args:
+            levels: from `count_ngrams`, with the same `end`; the shortest first.
+            estimator, end, k, held_out: as for `fit`.
+        Raises:
+            ValueError: as for `fit`.
+        """
+        _check_estimator(estimator, k, held_out)
+        vocabulary_size, parameters = len(levels[0].keys), ()
+        if estimator in UNIFORM_BELOW:
+            added = k if estimator == "add-k" else 0.0
+            tables = [add_k(grams, added, vocabulary_size) for grams in levels]
+        elif estimator == "interpolated":
+            parameters = _held_out_weights(levels, held_out, vocabulary_size, end)
+            tables = [interpolated(*pair) for pair in zip(levels, parameters, strict=True)]
+        else:
+            if estimator == "kneser-ney":
+                levels = _continued(levels, end)
+            parameters = [estimated_discount(grams.counts) for grams in levels]
+            tables = [discounted(*pair) for pair in zip(levels, parameters, strict=True)]
+        parameters = tuple(float(parameter) for parameter in parameters)
+        return cls(len(levels), vocabulary_size, end, tuple(tables), estimator, parameters)
+
+    def _mixed(
+        self, mass: np.ndarray, left: np.ndarray, shorter: np.ndarray, reached: np.ndarray
+    ) -> np.ndarray:
+        """mass + left q; where there is no such context, what the shorter one said."""
+        if self.estimator in UNIFORM_BELOW:
+            return np.where(reached, mass + left / self.vocabulary_size, shorter)
+        return mass + left * shorter
+
+
+def _continued(levels: Sequence[Grams], end: int | None) -> list[Grams]:
+    """The levels with continuation counts at every length but the greatest."""
+    continued = [
+        grams._replace(counts=continuation_counts(grams, longer, end=end))
+        for grams, longer in pairwise(levels)
+    ]
+    return [*continued, levels[-1]]
+
+
+def _held_out_weights(
+    levels: Sequence[Grams], held_out: object, vocabulary_size: int, end: int | None
+) -> np.ndarray:
+    """The weight of each length, by `em_weights` on the held-out stream."""
+    held_out = checked_stream(held_out, vocabulary_size)
+    counts = BackOffModel.of(levels, end=end)
+    walked = list(counts._walk(held_out))
+    pairs = list(zip(counts.tables, walked, strict=True))
+    probs = np.stack([table.mass[event[1:]] for table, (_, event) in pairs])
+    seen = np.stack([table.left[context[:-1]] == 0 for table, (context, _) in pairs])
+    return em_weights(probs, seen, 1 / vocabulary_size)[0]
+
+
+def _check_estimator(estimator: str, k: float, held_out: object) -> None:
+    if estimator not in ESTIMATORS:
+        raise ValueError(f"expected an estimator among {ESTIMATORS}, got {estimator!r}")
+    if estimator == "add-k" and not k > 0:
+        raise ValueError(
+            f"expected k above 0, got {k}; without smoothing the estimator is 'maximum-likelihood'"
+        )
+    if estimator == "interpolated" and held_out is None:
+        raise ValueError(
+            "expected held_out, a stream that was not counted, got None; on the training stream "
+            "the longest context always looks best"
+        )
