@@ -59,7 +59,7 @@ test-changed: $(READY)  ## of these, what no green run has seen as it is now
 	@$(BIN)/pytest $(SIDE_BY_SIDE) --seen=changed --nbval book tests
 
 lab: $(READY)  ## open the chapters as notebooks in JupyterLab
-	@echo "== JupyterLab: double-click a chapter in book/"
+	@echo "== JupyterLab: opens on the contents; numbers show before you run a chapter if \`make book\` made them"
 	@JUPYTER_CONFIG_PATH="$(CURDIR)/.jupyter" $(BIN)/jupyter lab
 
 chapter: $(READY)  ## begin a chapter: make chapter NAME=part/name TITLE="What it is about"
