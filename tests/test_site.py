@@ -640,7 +640,7 @@ def test_on_paper_the_solutions_come_last_and_then_go_back(context, address):
 
 def test_a_link_shows_what_it_leads_to(context, address):
     """On the pointer, and on the Tab key; Escape and leaving end it. Formulas are set."""
-    visit = Visit(context, f"{address}/book/likelihood/evaluation.html")
+    visit = Visit(context, f"{address}/book/likelihood/surprise.html")
     shown = visit.page.locator("#preview")
     for kind in ("glossary.html#term-", "bibliography"):
         link = visit.page.locator(f"article a.reference[href*='{kind}']:visible").first
