@@ -35,7 +35,7 @@ def plain(part):
     for node in [part, *part.find_all(id=True)]:
         del node["id"]
     inner = part.decode_contents() if part.name == "dd" else part.decode()
-    return " ".join(inner.split())
+    return re.sub(r"[ \t\r\n]+", " ", inner).strip()  # a space that does not break stays
 
 
 def with_previews(text, page, explanations):
