@@ -652,7 +652,8 @@ def test_a_link_shows_what_it_leads_to(context, address):
         target.page.close()
         link.hover()
         shown.wait_for()
-        assert words and words in shown.inner_text()
+        assert words
+        assert words in shown.inner_text()
         visit.page.mouse.move(1, 1)
         shown.wait_for(state="detached")
     link = visit.page.locator("article a.reference[href*='#prop-']:visible").first
