@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ..tools.checks import check_batch
-from .block import Block, LayerNorm
+from .block import Block, norm_of
 from .heads import Cache, linear
 from .positions import LearnedPositions
 
@@ -33,7 +33,8 @@ class _Stack(nn.Module):
         self.blocks = nn.ModuleList(Block(channels, heads=heads, **options) for _ in range(layers))
         pre = options.get("norm", "pre") == "pre"
         norm = {"eps": options.get("eps", 1e-5), "bias": options.get("bias", True)}
-        self.final_norm = LayerNorm(channels, **norm) if pre else nn.Identity()
+        kind = options.get("norm_kind", "layer")
+        self.final_norm = norm_of(kind, channels, **norm) if pre else nn.Identity()
 
 
 class Encoder(_Stack):

@@ -111,6 +111,10 @@ class EncoderLM(Configured):
         return super().settings | {"segments": self.n_segments}
 
 
+_OF_BOTH = {"vocabulary_size", "context_length", "layers", "heads", "channels", "hidden", "norm"}
+_OF_BOTH |= {"dropout", "initial_std", "scaled_residuals"}  # what an encoder-decoder can be told
+
+
 class EncoderDecoderLM(Configured, EncoderDecoder):
     """`EncoderDecoder` with one vocabulary and one table for source, target and logits, as in T5.
 
@@ -134,8 +138,7 @@ class EncoderDecoderLM(Configured, EncoderDecoder):
         generator: torch.Generator,
     ):
         _check_tied(config)
-        usual = (config.width == 4 * config.channels, config.activation == "gelu", config.bias)
-        if not (all(usual) and config.eps == 1e-5):
+        if config.width != 4 * config.channels or config.unusual(_OF_BOTH):
             raise ValueError(
                 "expected an encoder-decoder of hidden=None, activation='gelu', bias=True and "
                 f"eps=1e-5, got {config}"

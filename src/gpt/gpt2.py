@@ -20,8 +20,8 @@ Derived in the chapter `gpt/gpt2`.
 """
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import KW_ONLY, asdict, dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import KW_ONLY, asdict, dataclass, fields
 from functools import partial
 from typing import Any
 
@@ -29,7 +29,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ..attention.block import Block
+from ..attention.block import Block, hidden_width
 from ..attention.encoder_decoder import Decoder, Encoder
 from ..attention.heads import linear
 from ..attention.positions import LearnedPositions
@@ -40,6 +40,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": functional.gelu,
     "gelu_tanh": partial(functional.gelu, approximate="tanh"),  # as in the released GPT-1 and -2
     "relu": functional.relu,
+    "silu": functional.silu,
 }
 _SIZES: dict[str, dict[str, Any]] = {  # of GPT-2; GPT-1 is as large as the smallest
     "small": {"layers": 12, "heads": 12, "channels": 768},
@@ -59,9 +60,12 @@ class GPTConfig:
         vocabulary_size: V.
         context_length: the longest text, in tokens.
         layers, heads, channels: L, H, C.
-        hidden: width of the feed-forward networks; None: 4 C.
+        hidden: width of the feed-forward networks; None: `hidden_width`, 4 C or gated 8 C / 3.
         norm: "pre" or "post".
-        activation: "gelu", "gelu_tanh" (its approximation, twice as slow on a CPU) or "relu".
+        norm_kind: "layer" or "rms".
+        activation: "gelu", "gelu_tanh" (its approximation, twice as slow on a CPU), "relu" or
+            "silu".
+        gated: whether the feed-forward networks have a gate; with "silu" this is SwiGLU.
         bias: whether linear maps and norms have one.
         eps: of the norms.
         dropout: of embeddings, attention weights and what each part adds.
@@ -85,7 +89,9 @@ class GPTConfig:
     channels: int
     hidden: int | None = None
     norm: str = "pre"
+    norm_kind: str = "layer"
     activation: str = "gelu"
+    gated: bool = False
     bias: bool = True
     eps: float = 1e-5
     dropout: float = 0.0
@@ -107,6 +113,8 @@ class GPTConfig:
             )
         if self.norm not in ("pre", "post"):
             raise ValueError(f'expected norm "pre" or "post", got {self.norm!r}')
+        if self.norm_kind not in ("layer", "rms"):
+            raise ValueError(f'expected a norm_kind "layer" or "rms", got {self.norm_kind!r}')
         if self.activation not in ACTIVATIONS:
             raise ValueError(
                 f"expected an activation among {sorted(ACTIVATIONS)}, got {self.activation!r}"
@@ -154,10 +162,20 @@ class GPTConfig:
             initial_std=0.02,
         )
 
+    def unusual(self, allowed: Collection[str]) -> dict[str, Any]:
+        """The fields that differ from their defaults, but for those that are allowed to."""
+        return {
+            each.name: value
+            for each in fields(self)
+            if each.name not in allowed and (value := getattr(self, each.name)) != each.default
+        }
+
     @property
     def width(self) -> int:
         """The width of the feed-forward networks."""
-        return 4 * self.channels if self.hidden is None else self.hidden
+        if self.hidden is None:
+            return hidden_width(self.channels, gated=self.gated)
+        return self.hidden
 
     @property
     def parameters(self) -> int:
@@ -167,9 +185,10 @@ class GPTConfig:
         124439808
         """
         c, bias = self.channels, int(self.bias)
-        norm = c + bias * c
+        norm = c if self.norm_kind == "rms" else c + bias * c
         attention = 4 * (c * c + bias * c)
-        feed_forward = 2 * c * self.width + bias * (self.width + c)
+        expanding = 1 + self.gated  # maps of C channels to the width
+        feed_forward = (1 + expanding) * c * self.width + bias * (expanding * self.width + c)
         embeddings = (self.vocabulary_size + self.context_length) * c
         unembedding = 0 if self.tied else self.vocabulary_size * c
         last = norm if self.norm == "pre" else 0
@@ -186,7 +205,7 @@ class GPTConfig:
             length: T; None: the whole context.
         """
         length = self.context_length if length is None else length
-        matrices = 4 * self.channels**2 + 2 * self.channels * self.width
+        matrices = 4 * self.channels**2 + (2 + self.gated) * self.channels * self.width
         layer = 2 * matrices + 4 * length * self.channels
         return self.layers * layer + 2 * self.vocabulary_size * self.channels
 
@@ -207,7 +226,9 @@ def blocks_of(
         heads=config.heads,
         hidden=config.hidden,
         norm=config.norm,
+        norm_kind=config.norm_kind,
         activation=ACTIVATIONS[config.activation],
+        gated=config.gated,
         bias=config.bias,
         eps=config.eps,
         dropout=config.dropout,

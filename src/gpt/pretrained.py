@@ -52,7 +52,10 @@ _FIELDS = {
     "heads": "n_head",
     "channels": "n_embd",
 }
-_ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_new", "relu": "relu"}
+_ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_new", "relu": "relu", "silu": "silu"}
+# What a file can say in other fields, or need not say to those who use the weights.
+_SAID = {*_FIELDS, "hidden", "activation", "eps", "dropout", "tied"}
+_SAID |= {"initial_std", "scaled_residuals"}
 # What a released model may say of itself, and the only value that our model has.
 _FIXED = {
     "model_type": "gpt2",
@@ -113,13 +116,13 @@ def save(model: GPT, folder: str | os.PathLike[str]) -> Path:
     Each file takes its place whole or not at all.
 
     Raises:
-        ValueError: the model has something that the format cannot say: post-norm or no biases.
+        ValueError: the model has something that the format cannot say, such as post-norm.
     """
     config, folder = model.config, Path(folder)
-    if config.norm != "pre" or not config.bias:
+    if unusual := config.unusual(_SAID):
         raise ValueError(
             "expected a pre-norm model with biases, as GPT-2 is, got "
-            f"norm={config.norm!r}, bias={config.bias}"
+            + ", ".join(f"{name}={value!r}" for name, value in unusual.items())
         )
     state = model.state_dict()
     released = {
