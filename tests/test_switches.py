@@ -8,7 +8,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from src.attention.block import FeedForward, RMSNorm, hidden_width, norm_of, rms_norm
 from src.attention.heads import recorded_weights
+from src.attention.positions import extended_base, rotate
 from src.gpt.backbones import built_from, settings_of
+from src.gpt.both_sides import EncoderLM
 from src.gpt.gpt2 import GPT, GPTConfig
 
 B, T, V, C, HEADS, HIDDEN, LAYERS, LIMIT = 2, 5, 17, 22, 11, 13, 3, 7
@@ -20,6 +22,9 @@ SWITCHES = [
     {"gated": True, "activation": "silu"},
     {"gated": True, "hidden": HIDDEN},
     {"gated": True, "hidden": HIDDEN, "bias": False, "tied": False},
+    {"positions": "none"},
+    {"positions": "rotary"},
+    {"positions": "rotary", "rotary_base": 53.0, "rotary_scale": 3.0},
 ]
 
 
@@ -34,6 +39,10 @@ def small(**options):
         for each in model.parameters():
             each.add_(0.1 * torch.randn(each.shape, generator=generator(each.numel())))
     return model
+
+
+def encoder(**options):
+    return EncoderLM(GPTConfig(V, **(SIZES | options)), generator=generator()).double()
 
 
 def ids(length=T):
@@ -136,6 +145,55 @@ def test_a_gated_network_of_the_usual_width_has_at_most_as_many_weights(channels
     assert module.gate.out_features == module.expand.out_features == width
 
 
+# positions
+
+
+def test_a_scale_puts_twice_as_many_positions_between_the_same_angles():
+    x = normal(1, 10).expand(T, 10)
+    assert greatest_difference(rotate(x.repeat(2, 1), scale=2.0)[::2], rotate(x)) < EXACT
+    assert greatest_difference(rotate(x, start=6, scale=3.0)[:1], rotate(x, start=2)[:1]) < EXACT
+
+
+def test_a_greater_base_slows_the_slow_pairs_only():
+    x, factor = normal(1, 10).expand(2, 10), 7.0
+    base = extended_base(53.0, factor, channels=10)
+    pairs = torch.view_as_complex(rotate(x, base=base).reshape(2, 5, 2).contiguous())
+    angles = (pairs[1] / pairs[0]).angle()  # of one step
+    before = 53.0 ** (-torch.arange(5, dtype=torch.float64) / 5)
+    assert (
+        greatest_difference(angles[[0, -1]] * torch.tensor([1.0, factor]), before[[0, -1]]) < EXACT
+    )
+    assert (angles[1:-1] < before[1:-1]).all()
+    assert (angles[1:-1] > before[1:-1] / factor).all()
+
+
+@pytest.mark.parametrize("positions", ["none", "rotary"])
+def test_a_model_without_a_table_has_none_in_its_layers(positions):
+    for model in (small(positions=positions), encoder(positions=positions)):
+        assert model.positions is None
+        names = {id(p) for layer in model.layers() for p in layer}
+        assert names == {id(p) for p in model.parameters()}
+
+
+def test_only_distances_count_where_positions_are_rotary():
+    """Whole texts shifted by padding that nobody sees have the states that they had."""
+    model, x = encoder(positions="rotary"), ids()
+    shifted = torch.cat([torch.zeros(B, 2, dtype=torch.long), x], 1)
+    mask = torch.ones(T + 2, T + 2, dtype=torch.bool)
+    mask[2:, :2] = False
+    assert greatest_difference(model.states(shifted, mask[None])[:, 2:], model.states(x)) < EXACT
+    with pytest.raises(ValueError, match="at most 7 tokens, the model's context, got 8"):
+        model(ids(LIMIT + 1))
+
+
+def test_a_causal_model_without_positions_forgets_the_order_of_what_came_before():
+    """One layer: the last position sees a set. (Two layers see more: how long each prefix is.)"""
+    model, x = small(positions="none", layers=1), ids()
+    order = torch.tensor([2, 0, 3, 1, 4])
+    assert greatest_difference(model(x[:, order])[:, -1], model(x)[:, -1]) < EXACT
+    assert not torch.allclose(small(layers=1)(x[:, order])[:, -1], small(layers=1)(x)[:, -1])
+
+
 # errors
 
 
@@ -143,11 +201,19 @@ def test_a_gated_network_of_the_usual_width_has_at_most_as_many_weights(channels
     ("options", "message"),
     [
         ({"norm_kind": "batch"}, 'norm_kind "layer" or "rms", got \'batch\''),
+        ({"positions": "absolute"}, '"rotary" or "none"'),
+        ({"positions": "rotary", "rotary_base": 0.0}, "rotary_base above 0, got 0.0"),
+        ({"rotary_scale": -1.0}, "rotary_scale above 0, got -1.0"),
     ],
 )
 def test_a_switch_that_cannot_be_is_refused(options, message):
     with pytest.raises(ValueError, match=message):
         GPTConfig(V, **(SIZES | options))
+
+
+def test_a_base_for_a_single_pair_is_refused():
+    with pytest.raises(ValueError, match="4 channels or more, a fast pair and a slow, got 2"):
+        extended_base(10_000.0, 2.0, channels=2)
 
 
 def test_a_norm_of_another_kind_is_refused():

@@ -182,8 +182,9 @@ class Block(nn.Module):
         bias: whether linear maps and norms have one.
         eps: of the norms.
         dropout: of the attention weights and of what each part adds.
-        rotary: whether self-attention rotates its queries and keys.
         generator: draws the initial weights; on the CPU.
+        of_attention: further options of `MultiHeadAttention`. Attention to a memory is not rotary:
+            places of two texts do not compare.
     Raises:
         ValueError: norm is neither "pre" nor "post", or as `MultiHeadAttention`.
     """
@@ -202,29 +203,20 @@ class Block(nn.Module):
         bias: bool = True,
         eps: float = 1e-5,
         dropout: float = 0.0,
-        rotary: bool = False,
         generator: torch.Generator,
+        **of_attention: Any,
     ):
         super().__init__()
         if norm not in ("pre", "post"):
             raise ValueError(f'expected norm "pre" or "post", got {norm!r}')
 
-        def attention(rotary: bool) -> MultiHeadAttention:
-            return MultiHeadAttention(
-                channels,
-                heads=heads,
-                bias=bias,
-                dropout=dropout,
-                rotary=rotary,
-                generator=generator,
-            )
-
+        of_attention |= {"heads": heads, "bias": bias, "dropout": dropout, "generator": generator}
         self.norm, self.cross = norm, cross
         of_norms: dict[str, Any] = {"kind": norm_kind, "eps": eps, "bias": bias}
-        self.attention = attention(rotary)
+        self.attention = MultiHeadAttention(channels, **of_attention)
         self.attention_norm = norm_of(channels=channels, **of_norms)
         if cross:
-            self.cross_attention = attention(rotary=False)  # places of two texts do not compare
+            self.cross_attention = MultiHeadAttention(channels, **of_attention | {"rotary": False})
             self.cross_norm = norm_of(channels=channels, **of_norms)
         self.feed_forward = FeedForward(
             channels,

@@ -11,6 +11,7 @@ Source: Vaswani et al. 2017, section 3.2.2. Derived in the chapter `attention/he
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Protocol
 
 import torch
@@ -45,6 +46,7 @@ class MultiHeadAttention(nn.Module):
         bias: whether the linear maps have one.
         dropout: of the attention weights, while training.
         rotary: whether queries and keys are rotated by their positions.
+        rotary_base, rotary_scale: `base` and `scale` of `rotate`.
         generator: draws the initial weights; on the CPU.
     Raises:
         ValueError: the heads do not divide the channels, or rotary positions are asked for and a
@@ -60,6 +62,8 @@ class MultiHeadAttention(nn.Module):
         bias: bool = True,
         dropout: float = 0.0,
         rotary: bool = False,
+        rotary_base: float = 10_000.0,
+        rotary_scale: float = 1.0,
         generator: torch.Generator,
     ):
         super().__init__()
@@ -74,6 +78,7 @@ class MultiHeadAttention(nn.Module):
                 f"in pairs, got {channels} / {heads} = {channels // heads}"
             )
         self.channels, self.heads, self.dropout, self.rotary = channels, heads, dropout, rotary
+        self.turn = partial(rotate, base=rotary_base, scale=rotary_scale)
         self.qkv = linear(channels, 3 * channels, bias=bias, generator=generator)
         self.output = linear(channels, channels, bias=bias, generator=generator)
         # called with the weights, if anybody wants them: `recorded_weights`
@@ -109,7 +114,7 @@ class MultiHeadAttention(nn.Module):
         queries, keys, values = map(self.split_heads, self._project(x, memory))
         if self.rotary:
             start = 0 if cache is None else cache.length
-            queries, keys = rotate(queries, start=start), rotate(keys, start=start)
+            queries, keys = self.turn(queries, start=start), self.turn(keys, start=start)
         if cache is not None:
             keys, values = cache.extend(keys, values)
         if mask is not None and mask.ndim == 3:

@@ -1,6 +1,6 @@
 """What is a GPT, as one page of code and one of numbers?
 
-    h = E[x] + P                        embeddings of tokens and of positions        (B, T, C)
+    h = E[x] (+ P)                      embeddings of tokens and of positions        (B, T, C)
     h = block_L(... block_1(h))         causal blocks of attention and feed-forward
     logits = norm(h) E'                 pre-norm: one last norm; tied: E once more   (B, T, V)
 
@@ -70,6 +70,8 @@ class GPTConfig:
         eps: of the norms.
         dropout: of embeddings, attention weights and what each part adds.
         tied: whether the embedding is the unembedding, too.
+        positions: "learnt" (a table that is added to the embeddings), "rotary", or "none".
+        rotary_base, rotary_scale: `base` and `scale` of `rotate`; they extend the context.
         initial_std: of all matrices and tables at the start; None: 0.8 / sqrt(C). GPT's 0.02 is
             for C = 768 and above; narrow models begin to learn later with it. (OpenAI's code for
             GPT-2 draws the positions with 0.01; here they are drawn like the rest.)
@@ -96,6 +98,9 @@ class GPTConfig:
     eps: float = 1e-5
     dropout: float = 0.0
     tied: bool = True
+    positions: str = "learnt"
+    rotary_base: float = 10_000.0
+    rotary_scale: float = 1.0
     initial_std: float | None = None
     scaled_residuals: bool = True
 
@@ -119,6 +124,13 @@ class GPTConfig:
             raise ValueError(
                 f"expected an activation among {sorted(ACTIVATIONS)}, got {self.activation!r}"
             )
+        if self.positions not in ("learnt", "rotary", "none"):
+            raise ValueError(
+                f'expected positions "learnt", "rotary" or "none", got {self.positions!r}'
+            )
+        for name in ("rotary_base", "rotary_scale"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"expected {name} above 0, got {getattr(self, name)}")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"expected a dropout from 0 to below 1, got {self.dropout}")
         if not self.eps > 0:
@@ -189,7 +201,8 @@ class GPTConfig:
         attention = 4 * (c * c + bias * c)
         expanding = 1 + self.gated  # maps of C channels to the width
         feed_forward = (1 + expanding) * c * self.width + bias * (expanding * self.width + c)
-        embeddings = (self.vocabulary_size + self.context_length) * c
+        table = self.context_length if self.positions == "learnt" else 0
+        embeddings = (self.vocabulary_size + table) * c
         unembedding = 0 if self.tied else self.vocabulary_size * c
         last = norm if self.norm == "pre" else 0
         return self.layers * (attention + feed_forward + 2 * norm) + embeddings + unembedding + last
@@ -232,8 +245,18 @@ def blocks_of(
         bias=config.bias,
         eps=config.eps,
         dropout=config.dropout,
+        rotary=config.positions == "rotary",
+        rotary_base=config.rotary_base,
+        rotary_scale=config.rotary_scale,
         generator=generator,
     )
+
+
+def positions_of(config: GPTConfig, *, generator: torch.Generator) -> LearnedPositions | None:
+    """The table of positions that a configuration describes; None if they are not learnt."""
+    if config.positions != "learnt":
+        return None
+    return LearnedPositions(config.context_length, channels=config.channels, generator=generator)
 
 
 @torch.no_grad()
@@ -305,9 +328,7 @@ class GPT(Configured):
         super().__init__()
         self.config = config
         self.embedding = nn.Parameter(torch.empty(config.vocabulary_size, config.channels))
-        self.positions = LearnedPositions(
-            config.context_length, channels=config.channels, generator=generator
-        )
+        self.positions = positions_of(config, generator=generator)
         self.decoder = blocks_of(Decoder, config, generator=generator)
         self.unembedding = None
         if not config.tied:
@@ -350,7 +371,7 @@ class GPT(Configured):
 
     def layers(self) -> list[list[nn.Parameter]]:
         """Its parameters by depth: embeddings, each block, and what is above the last."""
-        below = [self.embedding, *self.positions.parameters()]
+        below = [self.embedding, *(self.positions.parameters() if self.positions else ())]
         blocks = [[*block.parameters()] for block in self.decoder.blocks]
         above = [*self.decoder.final_norm.parameters()]
         if self.unembedding is not None:
@@ -370,4 +391,6 @@ class GPT(Configured):
                 f"{ids.shape[1]}{before}; cut the text, or score it in windows"
             )
         embedded = functional.embedding(ids, self.embedding)
-        return self.dropout(embedded + self.positions(ids.shape[1], start))
+        if self.positions is not None:
+            embedded = embedded + self.positions(ids.shape[1], start)
+        return self.dropout(embedded)
