@@ -1,5 +1,7 @@
 """The switches of `GPTConfig`: each alone and all together, counted, causal, cached, refused."""
 
+import contextlib
+
 import pytest
 import torch
 from oracles import gradients, greatest_difference, normal
@@ -7,13 +9,13 @@ from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
 from src.attention.block import FeedForward, RMSNorm, hidden_width, norm_of, rms_norm
-from src.attention.heads import recorded_weights
+from src.attention.heads import MultiHeadAttention, recorded_weights
 from src.attention.positions import extended_base, rotate
 from src.gpt.backbones import built_from, settings_of
 from src.gpt.both_sides import EncoderLM
 from src.gpt.gpt2 import GPT, GPTConfig
 
-B, T, V, C, HEADS, HIDDEN, LAYERS, LIMIT = 2, 5, 17, 22, 11, 13, 3, 7
+B, T, S, V, C, HEADS, HIDDEN, LAYERS, LIMIT = 2, 5, 7, 17, 22, 11, 13, 3, 7
 EXACT = 1e-10  # float64
 SIZES = {"context_length": LIMIT, "layers": LAYERS, "heads": HEADS, "channels": C}
 SWITCHES = [
@@ -22,6 +24,10 @@ SWITCHES = [
     {"gated": True, "activation": "silu"},
     {"gated": True, "hidden": HIDDEN},
     {"gated": True, "hidden": HIDDEN, "bias": False, "tied": False},
+    {"kv_heads": 1},
+    {"heads": 6, "kv_heads": 3, "head_channels": 5, "bias": False},
+    {"heads": 6, "kv_heads": 2, "head_channels": 10, "positions": "rotary", "qk_norm": True},
+    {"qk_norm": True},
     {"positions": "none"},
     {"positions": "rotary"},
     {"positions": "rotary", "rotary_base": 53.0, "rotary_scale": 3.0},
@@ -194,6 +200,61 @@ def test_a_causal_model_without_positions_forgets_the_order_of_what_came_before(
     assert not torch.allclose(small(layers=1)(x[:, order])[:, -1], small(layers=1)(x)[:, -1])
 
 
+# fewer keys
+
+
+@pytest.mark.parametrize("kv_heads", [1, 2, 3])
+@pytest.mark.parametrize("recorded", [True, False])
+@pytest.mark.parametrize("causal", [True, False])
+def test_grouped_heads_are_many_heads_whose_keys_and_values_are_repeated(
+    kv_heads, recorded, causal
+):
+    options = {"heads": 6, "head_channels": 4, "rotary": True, "generator": generator()}
+    few = MultiHeadAttention(C, kv_heads=kv_heads, **options).double()
+    many = MultiHeadAttention(C, **options).double()
+    queries, *others = few.qkv.weight.split([24, 4 * kv_heads, 4 * kv_heads])
+    repeated = [w.view(kv_heads, 4, C).repeat_interleave(6 // kv_heads, 0) for w in others]
+    weight = torch.cat([queries, *(w.flatten(0, 1) for w in repeated)]).detach()
+    many.load_state_dict({**few.state_dict(), "qkv.weight": weight, "qkv.bias": torch.zeros(72)})
+    x = normal(B, T, C).requires_grad_()
+    with recorded_weights(few) if recorded else contextlib.nullcontext():
+        ours = few(x, causal=causal)
+    assert greatest_difference(ours, many(x, causal=causal)) < EXACT
+    ours, theirs = gradients(ours, x), gradients(many(x, causal=causal), x)
+    assert greatest_difference(*ours, *theirs) < EXACT
+
+
+def test_grouped_heads_look_at_a_memory_too():
+    module = MultiHeadAttention(C, heads=6, kv_heads=2, head_channels=5, generator=generator())
+    x, memory = normal(B, T, C).float(), normal(B, S, C, seed=2).float()
+    with recorded_weights(module) as maps:
+        module(x, memory)
+    assert maps[""].shape == (B, 6, T, S)
+    assert greatest_difference(module(x, x), module(x)) < 1e-6
+
+
+@pytest.mark.parametrize("kv_heads", [1, 2, 3, 6])
+def test_a_cache_holds_the_heads_of_keys_and_values_only(kv_heads):
+    model = small(heads=6, head_channels=5, kv_heads=kv_heads)
+    cache = model.new_cache()
+    model(ids(), cache=cache)
+    keys, values = cache[0].extend(*2 * [torch.empty(B, kv_heads, 0, 5)])
+    assert keys.shape == values.shape == (B, kv_heads, T, 5)
+
+
+def test_normed_queries_and_keys_have_the_length_of_their_gains():
+    module = MultiHeadAttention(C, heads=2, qk_norm=True, eps=1e-12, generator=generator()).double()
+    with torch.no_grad():
+        module.query_gain.fill_(3.0)
+    x = normal(B, T, C)
+    with recorded_weights(module) as maps:
+        module(1000 * x)
+    queries, keys, _ = (module.split_heads(part) for part in module.qkv(x).chunk(3, -1))
+    cosines = functional.normalize(queries, dim=-1) @ functional.normalize(keys, dim=-1).mT
+    expected = (3 * 11**0.5 * cosines).softmax(-1)  # lengths 3 sqrt(11) and sqrt(11), / sqrt(11)
+    assert greatest_difference(maps[""], expected) < 1e-9
+
+
 # errors
 
 
@@ -203,12 +264,29 @@ def test_a_causal_model_without_positions_forgets_the_order_of_what_came_before(
         ({"norm_kind": "batch"}, 'norm_kind "layer" or "rms", got \'batch\''),
         ({"positions": "absolute"}, '"rotary" or "none"'),
         ({"positions": "rotary", "rotary_base": 0.0}, "rotary_base above 0, got 0.0"),
+        ({"positions": "rotary", "head_channels": 5}, "even number of channels a head, got 5"),
+        ({"kv_heads": 2}, "kv_heads=2 and heads=11"),
+        ({"kv_heads": 0}, "kv_heads to be a whole number above 0, got 0"),
+        ({"head_channels": -1}, "head_channels to be .* got -1"),
         ({"rotary_scale": -1.0}, "rotary_scale above 0, got -1.0"),
     ],
 )
 def test_a_switch_that_cannot_be_is_refused(options, message):
     with pytest.raises(ValueError, match=message):
         GPTConfig(V, **(SIZES | options))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"kv_heads": 4}, "kv_heads=4 and heads=11"),
+        ({"kv_heads": 0}, "kv_heads=0 and heads=11"),
+        ({"head_channels": 0}, "head_channels of 1 or more, got 0"),
+    ],
+)
+def test_heads_that_do_not_fit_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        MultiHeadAttention(C, heads=HEADS, **options, generator=generator())
 
 
 def test_a_base_for_a_single_pair_is_refused():

@@ -211,6 +211,7 @@ class Block(nn.Module):
             raise ValueError(f'expected norm "pre" or "post", got {norm!r}')
 
         of_attention |= {"heads": heads, "bias": bias, "dropout": dropout, "generator": generator}
+        of_attention["eps"] = eps
         self.norm, self.cross = norm, cross
         of_norms: dict[str, Any] = {"kind": norm_kind, "eps": eps, "bias": bias}
         self.attention = MultiHeadAttention(channels, **of_attention)

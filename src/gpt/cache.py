@@ -4,7 +4,7 @@
 
 In causal attention a token's key and value do not depend on what comes after it.
 
-Axes: B texts, H heads, T new tokens, S tokens so far, D channels of a head.
+Axes: B texts, G heads of keys and values, T new tokens, S tokens so far, D channels of a head.
 Derived in the chapter `gpt/cache`.
 """
 
@@ -27,7 +27,7 @@ class KeyValueCache:
         self._stored: tuple[Tensor, Tensor] | None = None
 
     def extend(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Add those of T new tokens, (B, H, T, D); return those of all so far, (B, H, S, D).
+        """Add those of T new tokens, (B, G, T, D); return those of all so far, (B, G, S, D).
 
         Raises:
             ValueError: there is no room left, or the batch is not that of the tokens before.

@@ -31,7 +31,7 @@ from torch.nn import functional
 
 from ..attention.block import Block, hidden_width
 from ..attention.encoder_decoder import Decoder, Encoder
-from ..attention.heads import linear
+from ..attention.heads import head_width, linear
 from ..attention.positions import LearnedPositions
 from ..tools.checks import check_batch
 from .cache import KeyValueCache
@@ -60,6 +60,9 @@ class GPTConfig:
         vocabulary_size: V.
         context_length: the longest text, in tokens.
         layers, heads, channels: L, H, C.
+        kv_heads: G, heads of keys and values, each shared by H / G heads; None: H. 1: multi-query.
+        head_channels: D, the channels of a head; None: C / H.
+        qk_norm: whether queries and keys go through an RMSNorm each, as in `MultiHeadAttention`.
         hidden: width of the feed-forward networks; None: `hidden_width`, 4 C or gated 8 C / 3.
         norm: "pre" or "post".
         norm_kind: "layer" or "rms".
@@ -89,6 +92,9 @@ class GPTConfig:
     layers: int
     heads: int
     channels: int
+    kv_heads: int | None = None
+    head_channels: int | None = None
+    qk_norm: bool = False
     hidden: int | None = None
     norm: str = "pre"
     norm_kind: str = "layer"
@@ -105,15 +111,17 @@ class GPTConfig:
     scaled_residuals: bool = True
 
     def __post_init__(self) -> None:
-        for name in ("vocabulary_size", "context_length", "layers", "heads", "channels", "hidden"):
+        needed = ("vocabulary_size", "context_length", "layers", "heads", "channels")
+        for name in (*needed, "kv_heads", "head_channels", "hidden"):
             size = getattr(self, name)
-            if size is None and name == "hidden":
+            if size is None and name not in needed:
                 continue
             if type(size) is not int or size < 1:  # True is no size
                 raise ValueError(f"expected {name} to be a whole number above 0, got {size!r}")
-        if self.channels % self.heads:
+        width = self.head_width
+        if self.kv_heads and self.heads % self.kv_heads:
             raise ValueError(
-                f"expected heads that divide the channels, got channels={self.channels} and "
+                f"expected kv_heads that divide the heads, got kv_heads={self.kv_heads} and "
                 f"heads={self.heads}"
             )
         if self.norm not in ("pre", "post"):
@@ -128,6 +136,8 @@ class GPTConfig:
             raise ValueError(
                 f'expected positions "learnt", "rotary" or "none", got {self.positions!r}'
             )
+        if self.positions == "rotary" and width % 2:
+            raise ValueError(f"expected an even number of channels a head, got {width}")
         for name in ("rotary_base", "rotary_scale"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"expected {name} above 0, got {getattr(self, name)}")
@@ -190,6 +200,11 @@ class GPTConfig:
         return self.hidden
 
     @property
+    def head_width(self) -> int:
+        """D, the channels of a head."""
+        return head_width(self.channels, self.heads, self.head_channels)
+
+    @property
     def parameters(self) -> int:
         """How many parameters the model has, each counted once.
 
@@ -198,7 +213,9 @@ class GPTConfig:
         """
         c, bias = self.channels, int(self.bias)
         norm = c if self.norm_kind == "rms" else c + bias * c
-        attention = 4 * (c * c + bias * c)
+        rows = self._attention_rows
+        attention = c * (rows + self.heads * self.head_width) + bias * (rows + c)
+        attention += 2 * self.head_width * self.qk_norm
         expanding = 1 + self.gated  # maps of C channels to the width
         feed_forward = (1 + expanding) * c * self.width + bias * (expanding * self.width + c)
         table = self.context_length if self.positions == "learnt" else 0
@@ -210,7 +227,7 @@ class GPTConfig:
     def flops_per_token(self, length: int | None = None) -> int:
         """Multiplications and additions for one token of the forward pass, in matrix products.
 
-        Two for each weight of a matrix, and 4 T C a layer for the scores and the mixing in a text
+        Two for each weight of a matrix, and 4 T H D a layer for the scores and the mixing in a text
         of length T (a causal kernel may skip half of these; they are counted whole). The backward
         pass takes twice as many: together about 6 N for N parameters.
 
@@ -218,9 +235,16 @@ class GPTConfig:
             length: T; None: the whole context.
         """
         length = self.context_length if length is None else length
-        matrices = 4 * self.channels**2 + (2 + self.gated) * self.channels * self.width
-        layer = 2 * matrices + 4 * length * self.channels
+        of_heads = self.heads * self.head_width  # H D
+        matrices = self.channels * (self._attention_rows + of_heads)
+        matrices += (2 + self.gated) * self.channels * self.width
+        layer = 2 * matrices + 4 * length * of_heads
         return self.layers * layer + 2 * self.vocabulary_size * self.channels
+
+    @property
+    def _attention_rows(self) -> int:
+        """How many queries, keys and values the channels of a position are mapped to."""
+        return (self.heads + 2 * (self.kv_heads or self.heads)) * self.head_width
 
 
 def blocks_of(
@@ -237,6 +261,9 @@ def blocks_of(
         config.layers,
         channels=config.channels,
         heads=config.heads,
+        kv_heads=config.kv_heads,
+        head_channels=config.head_channels,
+        qk_norm=config.qk_norm,
         hidden=config.hidden,
         norm=config.norm,
         norm_kind=config.norm_kind,
