@@ -9,7 +9,9 @@ from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
 from src.attention.block import FeedForward, RMSNorm, hidden_width, norm_of, rms_norm
+from src.attention.encoder_decoder import layer_windows
 from src.attention.heads import MultiHeadAttention, recorded_weights
+from src.attention.masks import banded_mask
 from src.attention.positions import extended_base, rotate
 from src.gpt.backbones import built_from, settings_of
 from src.gpt.both_sides import EncoderLM
@@ -28,6 +30,8 @@ SWITCHES = [
     {"heads": 6, "kv_heads": 3, "head_channels": 5, "bias": False},
     {"heads": 6, "kv_heads": 2, "head_channels": 10, "positions": "rotary", "qk_norm": True},
     {"qk_norm": True},
+    {"window": 2},
+    {"window": 3, "global_every": 2, "positions": "rotary", "kv_heads": 1},
     {"positions": "none"},
     {"positions": "rotary"},
     {"positions": "rotary", "rotary_base": 53.0, "rotary_scale": 3.0},
@@ -255,6 +259,52 @@ def test_normed_queries_and_keys_have_the_length_of_their_gains():
     assert greatest_difference(maps[""], expected) < 1e-9
 
 
+# windows
+
+
+@pytest.mark.parametrize(
+    ("window", "global_every", "seen"), [(2, None, 3), (3, None, 5), (2, 2, 7)]
+)
+def test_what_is_out_of_sight_changes_nothing_bit_for_bit(window, global_every, seen):
+    """Two layers of a window w see 2 w - 1 tokens; a global one sees all."""
+    model = small(window=window, global_every=global_every, layers=2)
+    for place in range(LIMIT):
+        other = ids(LIMIT)
+        other[:, place] = (other[:, place] + 1) % V
+        same = (model(other)[:, -1] == model(ids(LIMIT))[:, -1]).all(-1)
+        assert same.tolist() == [place < LIMIT - seen] * B
+
+
+def test_an_encoder_sees_as_far_on_either_side():
+    model = encoder(window=2, layers=1)
+    other = ids(LIMIT)
+    other[:, 3] = (other[:, 3] + 1) % V
+    changed = (model.states(other) != model.states(ids(LIMIT))).any(-1)
+    assert changed.tolist() == [[place in (2, 3, 4) for place in range(LIMIT)]] * B
+
+
+def test_a_window_and_a_mask_only_forbid_more():
+    module = MultiHeadAttention(C, heads=2, window=2, generator=generator()).double()
+    plain = MultiHeadAttention(C, heads=2, generator=generator()).double()
+    x, mask = normal(B, T, C), torch.rand(B, 2, T, T, generator=generator()) < 0.5
+    mask |= torch.eye(T, dtype=torch.bool)
+    both = mask & banded_mask(T, 2)
+    assert greatest_difference(module(x, mask=mask), plain(x, mask=both)) < EXACT
+    assert greatest_difference(module(x, mask=mask[:, 0]), plain(x, mask=both[:, 0])) < EXACT
+
+
+def test_the_band_of_the_last_queries_is_the_end_of_the_whole_band():
+    assert torch.equal(banded_mask(3, 2, keys=T), banded_mask(T, 2)[-3:])
+
+
+def test_layers_are_local_but_for_every_so_manieth():
+    assert layer_windows(7, 4, global_every=3) == [4, 4, None, 4, 4, None, 4]
+    assert layer_windows(3, 4) == [4, 4, 4]
+    assert layer_windows(2, None, global_every=2) == [None, None]
+    blocks = small(window=4, global_every=3, layers=4).decoder.blocks
+    assert [block.attention.window for block in blocks] == [4, 4, None, 4]
+
+
 # errors
 
 
@@ -266,6 +316,8 @@ def test_normed_queries_and_keys_have_the_length_of_their_gains():
         ({"positions": "rotary", "rotary_base": 0.0}, "rotary_base above 0, got 0.0"),
         ({"positions": "rotary", "head_channels": 5}, "even number of channels a head, got 5"),
         ({"kv_heads": 2}, "kv_heads=2 and heads=11"),
+        ({"window": 0}, "window to be a whole number above 0, got 0"),
+        ({"global_every": 1.5}, "global_every to be .* got 1.5"),
         ({"kv_heads": 0}, "kv_heads to be a whole number above 0, got 0"),
         ({"head_channels": -1}, "head_channels to be .* got -1"),
         ({"rotary_scale": -1.0}, "rotary_scale above 0, got -1.0"),

@@ -183,8 +183,8 @@ class Block(nn.Module):
         eps: of the norms.
         dropout: of the attention weights and of what each part adds.
         generator: draws the initial weights; on the CPU.
-        of_attention: further options of `MultiHeadAttention`. Attention to a memory is not rotary:
-            places of two texts do not compare.
+        of_attention: further options of `MultiHeadAttention`. Attention to a memory is not rotary
+            and has no window: places of two texts do not compare.
     Raises:
         ValueError: norm is neither "pre" nor "post", or as `MultiHeadAttention`.
     """
@@ -217,7 +217,8 @@ class Block(nn.Module):
         self.attention = MultiHeadAttention(channels, **of_attention)
         self.attention_norm = norm_of(channels=channels, **of_norms)
         if cross:
-            self.cross_attention = MultiHeadAttention(channels, **of_attention | {"rotary": False})
+            of_attention |= {"rotary": False, "window": None}
+            self.cross_attention = MultiHeadAttention(channels, **of_attention)
             self.cross_norm = norm_of(channels=channels, **of_norms)
         self.feed_forward = FeedForward(
             channels,

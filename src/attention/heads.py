@@ -26,6 +26,7 @@ from torch.nn import functional
 from torch.nn.utils import skip_init
 
 from .attention import scaled_dot_product_attention
+from .masks import banded_mask
 from .positions import rotate
 
 
@@ -58,6 +59,8 @@ class MultiHeadAttention(nn.Module):
         qk_norm: whether each query and each key is divided by the root of its mean square, and
             stretched by a gain that all heads share, before it is rotated.
         eps: of that norm, as in `rms_norm`.
+        window: how far a position sees, as the width of `banded_mask`; None: everywhere. A cache
+            keeps the keys outside of the window all the same.
         generator: draws the initial weights; on the CPU.
     Raises:
         ValueError: the heads do not divide the channels, or those of keys and values not the heads;
@@ -81,6 +84,7 @@ class MultiHeadAttention(nn.Module):
         rotary_scale: float = 1.0,
         qk_norm: bool = False,
         eps: float = 1e-5,
+        window: int | None = None,
         generator: torch.Generator,
     ):
         super().__init__()
@@ -98,6 +102,7 @@ class MultiHeadAttention(nn.Module):
             )
         self.channels, self.heads, self.dropout, self.rotary = channels, heads, dropout, rotary
         self.kv_heads, self.head_channels, self.eps = kv_heads, width, eps
+        self.window = window
         self.turn = partial(rotate, base=rotary_base, scale=rotary_scale)
         rows = (heads + 2 * kv_heads) * width
         self.qkv = linear(channels, rows, bias=bias, generator=generator)
@@ -146,6 +151,9 @@ class MultiHeadAttention(nn.Module):
             keys, values = cache.extend(keys, values)
         if mask is not None and mask.ndim == 3:
             mask = mask[:, None]  # (B, 1, T, S): the same for every head
+        if self.window is not None and keys.shape[-2] > self.window:
+            band = banded_mask(x.shape[1], self.window, keys=keys.shape[-2], device=x.device)
+            mask = band if mask is None else mask & band
         gathered, weights = scaled_dot_product_attention(
             queries,
             keys,

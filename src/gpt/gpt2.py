@@ -63,6 +63,8 @@ class GPTConfig:
         kv_heads: G, heads of keys and values, each shared by H / G heads; None: H. 1: multi-query.
         head_channels: D, the channels of a head; None: C / H.
         qk_norm: whether queries and keys go through an RMSNorm each, as in `MultiHeadAttention`.
+        window: how many tokens a local layer sees, the last one included; None: all.
+        global_every: with a window, every so-manieth layer sees all; None: no layer does.
         hidden: width of the feed-forward networks; None: `hidden_width`, 4 C or gated 8 C / 3.
         norm: "pre" or "post".
         norm_kind: "layer" or "rms".
@@ -95,6 +97,8 @@ class GPTConfig:
     kv_heads: int | None = None
     head_channels: int | None = None
     qk_norm: bool = False
+    window: int | None = None
+    global_every: int | None = None
     hidden: int | None = None
     norm: str = "pre"
     norm_kind: str = "layer"
@@ -112,7 +116,8 @@ class GPTConfig:
 
     def __post_init__(self) -> None:
         needed = ("vocabulary_size", "context_length", "layers", "heads", "channels")
-        for name in (*needed, "kv_heads", "head_channels", "hidden"):
+        optional = ("kv_heads", "head_channels", "window", "global_every", "hidden")
+        for name in (*needed, *optional):
             size = getattr(self, name)
             if size is None and name not in needed:
                 continue
@@ -228,8 +233,9 @@ class GPTConfig:
         """Multiplications and additions for one token of the forward pass, in matrix products.
 
         Two for each weight of a matrix, and 4 T H D a layer for the scores and the mixing in a text
-        of length T (a causal kernel may skip half of these; they are counted whole). The backward
-        pass takes twice as many: together about 6 N for N parameters.
+        of length T (a kernel may skip those that causality or a window forbids; they are counted
+        whole, as they are computed where the weights are wanted). The backward pass takes twice as
+        many: together about 6 N for N parameters.
 
         Args:
             length: T; None: the whole context.
@@ -264,6 +270,8 @@ def blocks_of(
         kv_heads=config.kv_heads,
         head_channels=config.head_channels,
         qk_norm=config.qk_norm,
+        window=config.window,
+        global_every=config.global_every,
         hidden=config.hidden,
         norm=config.norm,
         norm_kind=config.norm_kind,
