@@ -8,9 +8,10 @@ from oracles import gradients, greatest_difference, normal
 from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
-from src.attention.block import FeedForward, RMSNorm, hidden_width, norm_of, rms_norm
+from src.attention.block import Block, FeedForward, RMSNorm, hidden_width, norm_of, rms_norm
 from src.attention.encoder_decoder import layer_windows
 from src.attention.heads import MultiHeadAttention, recorded_weights
+from src.attention.latent import LatentAttention, absorbed_attention, latent_attention
 from src.attention.masks import banded_mask
 from src.attention.positions import extended_base, rotate
 from src.gpt.backbones import built_from, settings_of
@@ -30,6 +31,16 @@ SWITCHES = [
     {"heads": 6, "kv_heads": 3, "head_channels": 5, "bias": False},
     {"heads": 6, "kv_heads": 2, "head_channels": 10, "positions": "rotary", "qk_norm": True},
     {"qk_norm": True},
+    {"latent": 3},
+    {"latent": 5, "heads": 3, "head_channels": 4, "positions": "rotary"},
+    {
+        "latent": 5,
+        "heads": 3,
+        "head_channels": 8,
+        "positions": "rotary",
+        "window": 3,
+        "bias": False,
+    },
     {"window": 2},
     {"window": 3, "global_every": 2, "positions": "rotary", "kv_heads": 1},
     {"positions": "none"},
@@ -259,6 +270,57 @@ def test_normed_queries_and_keys_have_the_length_of_their_gains():
     assert greatest_difference(maps[""], expected) < 1e-9
 
 
+# latents
+
+
+@pytest.mark.parametrize("turned", [0, 2])
+@pytest.mark.parametrize("options", [{"causal": True}, {"need_weights": False}, {}], ids=str)
+def test_absorbed_attention_is_latent_attention(turned, options):
+    latent, width = 5, 4
+    queries, up = normal(B, 3, T, width + turned), normal(3, 2 * width, latent, seed=2)
+    latents, shared = normal(B, 1, S, latent, seed=3), normal(B, 1, S, turned, seed=4)
+    parts = [part.requires_grad_() for part in (queries, latents, shared, up)]
+    plain, weights = latent_attention(*parts, **options)
+    absorbed, same = absorbed_attention(*parts, **options)
+    assert greatest_difference(absorbed, plain) < EXACT
+    assert weights is same is None or greatest_difference(weights, same) < EXACT
+    for one, other in zip(gradients(absorbed, *parts), gradients(plain, *parts), strict=True):
+        assert one.numel() == 0 or greatest_difference(one, other) < EXACT
+
+
+def test_latent_attention_is_a_loop_over_heads():
+    module = LatentAttention(C, heads=2, latent=5, bias=False, generator=generator()).double()
+    x = normal(B, T, C)
+    latents = rms_norm(x @ module.down.weight.T, module.latent_gain)
+    outputs = []
+    for head in range(2):
+        keys, values = (latents @ module.up.weight[22 * head :][:22].T).chunk(2, -1)
+        queries = x @ module.query.weight[11 * head :][:11].T
+        outputs.append((queries @ keys.mT / 11**0.5).softmax(-1) @ values)
+    assert greatest_difference(module(x), torch.cat(outputs, -1) @ module.output.weight.T) < EXACT
+
+
+@pytest.mark.parametrize("options", [{}, {"positions": "rotary"}])
+def test_a_cache_of_latents_holds_what_was_derived(options):
+    for keys, numbers in (({"latent": 5}, 5), ({"kv_heads": 1}, 24), ({}, 72)):
+        model = small(heads=3, head_channels=12, **keys, **options)
+        turned = 6 if "latent" in keys and options else 0
+        cache = model.new_cache()
+        assert cache[0].n_bytes == 0
+        model(ids(), cache=cache)
+        counted = sum(each.n_bytes for each in cache)
+        assert counted == B * T * LAYERS * (numbers + turned) * 8
+        assert model.config.cached_per_token == LAYERS * (numbers + turned)
+
+
+def test_a_block_with_latents_looks_at_a_memory_as_others_do():
+    block = Block(C, heads=2, latent=5, rotary=False, window=3, cross=True, generator=generator())
+    assert type(block.attention) is LatentAttention
+    assert type(block.cross_attention) is MultiHeadAttention
+    assert block.cross_attention.window is None
+    assert block(torch.randn(B, T, C), torch.randn(B, S, C)).shape == (B, T, C)
+
+
 # windows
 
 
@@ -316,6 +378,9 @@ def test_layers_are_local_but_for_every_so_manieth():
         ({"positions": "rotary", "rotary_base": 0.0}, "rotary_base above 0, got 0.0"),
         ({"positions": "rotary", "head_channels": 5}, "even number of channels a head, got 5"),
         ({"kv_heads": 2}, "kv_heads=2 and heads=11"),
+        ({"latent": 3, "kv_heads": 1}, "latent attention without kv_heads"),
+        ({"latent": 3, "qk_norm": True}, "latent attention without kv_heads and qk_norm"),
+        ({"latent": 3, "positions": "rotary"}, "multiple of 4 channels a head .* got 2"),
         ({"window": 0}, "window to be a whole number above 0, got 0"),
         ({"global_every": 1.5}, "global_every to be .* got 1.5"),
         ({"kv_heads": 0}, "kv_heads to be a whole number above 0, got 0"),

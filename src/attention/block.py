@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from .heads import Cache, MultiHeadAttention, linear
+from .latent import LatentAttention
 
 
 def layer_norm(x: Tensor, gain: Tensor, bias: Tensor | None, *, eps: float = 1e-5) -> Tensor:
@@ -183,8 +184,9 @@ class Block(nn.Module):
         eps: of the norms.
         dropout: of the attention weights and of what each part adds.
         generator: draws the initial weights; on the CPU.
-        of_attention: further options of `MultiHeadAttention`. Attention to a memory is not rotary
-            and has no window: places of two texts do not compare.
+        of_attention: further options of `MultiHeadAttention`, or, with `latent`, those of
+            `LatentAttention`. Attention to a memory is a `MultiHeadAttention`, not rotary and
+            without a window: places of two texts do not compare.
     Raises:
         ValueError: norm is neither "pre" nor "post", or as `MultiHeadAttention`.
     """
@@ -214,10 +216,12 @@ class Block(nn.Module):
         of_attention["eps"] = eps
         self.norm, self.cross = norm, cross
         of_norms: dict[str, Any] = {"kind": norm_kind, "eps": eps, "bias": bias}
-        self.attention = MultiHeadAttention(channels, **of_attention)
+        kind = LatentAttention if "latent" in of_attention else MultiHeadAttention
+        self.attention = kind(channels, **of_attention)
         self.attention_norm = norm_of(channels=channels, **of_norms)
         if cross:
             of_attention |= {"rotary": False, "window": None}
+            of_attention.pop("latent", None)
             self.cross_attention = MultiHeadAttention(channels, **of_attention)
             self.cross_norm = norm_of(channels=channels, **of_norms)
         self.feed_forward = FeedForward(

@@ -39,7 +39,57 @@ class Cache(Protocol):
         """Add those of T new tokens, (B, G, T, D); return those of all so far, (B, G, S, D)."""
 
 
-class MultiHeadAttention(nn.Module):
+class Attention(nn.Module):
+    """What `MultiHeadAttention` and `LatentAttention` share: heads, windows, recorded weights.
+
+    Args:
+        channels, heads, head_channels: C, H and D.
+        dropout: of the attention weights, while training.
+        window: as in `MultiHeadAttention`.
+    """
+
+    output: nn.Linear
+
+    def __init__(
+        self, channels: int, heads: int, head_channels: int, *, dropout: float, window: int | None
+    ):
+        super().__init__()
+        self.channels, self.heads, self.head_channels = channels, heads, head_channels
+        self.dropout, self.window = dropout, window
+        # called with the weights, if anybody wants them: `recorded_weights`
+        self.record: Callable[[Tensor], None] | None = None
+
+    def seen(self, mask: Tensor | None, queries: Tensor, keys: Tensor) -> Tensor | None:
+        """A mask for all heads, (T, S) or (B, 1 or H, T, S), that hides what is out of the window.
+
+        Args:
+            mask: (T, S), or (B, T, S) for all heads alike, or (B, H, T, S); None: all is seen.
+            queries, keys: (..., T, any width) and (..., S, any width).
+        """
+        if mask is not None and mask.ndim == 3:
+            mask = mask[:, None]  # (B, 1, T, S): the same for every head
+        length, n_keys = queries.shape[-2], keys.shape[-2]
+        if self.window is None or n_keys <= self.window:
+            return mask
+        band = banded_mask(length, self.window, keys=n_keys, device=queries.device)
+        return band if mask is None else mask & band
+
+    def gathered(self, of_heads: Tensor, weights: Tensor | None) -> Tensor:
+        """What all heads gathered, (B, H, T, D), put together, (B, T, C); the weights are told."""
+        if self.record is not None and weights is not None:
+            self.record(weights.detach())
+        return self.output(self.join_heads(of_heads))
+
+    def split_heads(self, x: Tensor) -> Tensor:
+        """(B, T, H D) -> (B, H, T, D): head h takes the channels from h D up to (h + 1) D."""
+        return x.unflatten(-1, (-1, self.head_channels)).transpose(1, 2)
+
+    def join_heads(self, x: Tensor) -> Tensor:
+        """(B, H, T, D) -> (B, T, H D): the inverse of `split_heads`."""
+        return x.transpose(1, 2).flatten(-2)
+
+
+class MultiHeadAttention(Attention):
     """H attentions side by side, each in D channels; a matrix puts their outputs together.
 
         head_h = attention(x Wq_h, memory Wk_h, memory Wv_h)
@@ -87,8 +137,8 @@ class MultiHeadAttention(nn.Module):
         window: int | None = None,
         generator: torch.Generator,
     ):
-        super().__init__()
         width = head_width(channels, heads, head_channels)
+        super().__init__(channels, heads, width, dropout=dropout, window=window)
         kv_heads = heads if kv_heads is None else kv_heads
         if kv_heads < 1 or heads % kv_heads:
             raise ValueError(
@@ -100,17 +150,13 @@ class MultiHeadAttention(nn.Module):
                 "expected an even number of channels a head for rotary positions, which turn them "
                 f"in pairs, got {channels} / {heads} = {width}"
             )
-        self.channels, self.heads, self.dropout, self.rotary = channels, heads, dropout, rotary
-        self.kv_heads, self.head_channels, self.eps = kv_heads, width, eps
-        self.window = window
+        self.kv_heads, self.rotary, self.eps = kv_heads, rotary, eps
         self.turn = partial(rotate, base=rotary_base, scale=rotary_scale)
         rows = (heads + 2 * kv_heads) * width
         self.qkv = linear(channels, rows, bias=bias, generator=generator)
         self.output = linear(heads * width, channels, bias=bias, generator=generator)
         self.query_gain = nn.Parameter(torch.ones(width)) if qk_norm else None
         self.key_gain = nn.Parameter(torch.ones(width)) if qk_norm else None
-        # called with the weights, if anybody wants them: `recorded_weights`
-        self.record: Callable[[Tensor], None] | None = None
 
     def forward(
         self,
@@ -149,25 +195,18 @@ class MultiHeadAttention(nn.Module):
             queries, keys = self.turn(queries, start=start), self.turn(keys, start=start)
         if cache is not None:
             keys, values = cache.extend(keys, values)
-        if mask is not None and mask.ndim == 3:
-            mask = mask[:, None]  # (B, 1, T, S): the same for every head
-        if self.window is not None and keys.shape[-2] > self.window:
-            band = banded_mask(x.shape[1], self.window, keys=keys.shape[-2], device=x.device)
-            mask = band if mask is None else mask & band
         gathered, weights = scaled_dot_product_attention(
             queries,
             keys,
             values,
-            mask=mask,
+            mask=self.seen(mask, queries, keys),
             causal=causal,
             bias=bias,
             dropout=self.dropout if self.training else 0.0,
             grouped=self.kv_heads < self.heads,
             need_weights=self.record is not None,
         )
-        if self.record is not None and weights is not None:
-            self.record(weights.detach())
-        return self.output(self.join_heads(gathered))
+        return self.gathered(gathered, weights)
 
     def _project(self, x: Tensor, memory: Tensor | None) -> tuple[Tensor, ...]:
         """Queries, keys and values of all heads, (B, T, H D), (B, S, G D), (B, S, G D)."""
@@ -186,14 +225,6 @@ class MultiHeadAttention(nn.Module):
         )
         keys_and_values = functional.linear(memory, of_the_rest, bias_of_the_rest)
         return functional.linear(x, of_queries, bias), *keys_and_values.chunk(2, dim=-1)
-
-    def split_heads(self, x: Tensor) -> Tensor:
-        """(B, T, H D) -> (B, H, T, D): head h takes the channels from h D up to (h + 1) D."""
-        return x.view(*x.shape[:2], -1, self.head_channels).transpose(1, 2)
-
-    def join_heads(self, x: Tensor) -> Tensor:
-        """(B, H, T, D) -> (B, T, H D): the inverse of `split_heads`."""
-        return x.transpose(1, 2).flatten(-2)
 
 
 def head_width(channels: int, heads: int, head_channels: int | None = None) -> int:
@@ -220,9 +251,9 @@ def recorded_weights(model: nn.Module) -> Iterator[dict[str, Tensor]]:
     itself the name is the empty text.
 
     Raises:
-        ValueError: the model holds no MultiHeadAttention.
+        ValueError: the model holds no attention.
     """
-    found = {n: m for n, m in model.named_modules() if isinstance(m, MultiHeadAttention)}
+    found = {n: m for n, m in model.named_modules() if isinstance(m, Attention)}
     if not found:
         raise ValueError(f"expected a model with attention in it, got {type(model).__name__}")
     maps: dict[str, Tensor] = {}

@@ -32,6 +32,7 @@ from torch.nn import functional
 from ..attention.block import Block, hidden_width
 from ..attention.encoder_decoder import Decoder, Encoder
 from ..attention.heads import head_width, linear
+from ..attention.latent import turned_width
 from ..attention.positions import LearnedPositions
 from ..tools.checks import check_batch
 from .cache import KeyValueCache
@@ -41,6 +42,10 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu_tanh": partial(functional.gelu, approximate="tanh"),  # as in the released GPT-1 and -2
     "relu": functional.relu,
     "silu": functional.silu,
+}
+SWITCHES = {  # fields of `GPTConfig` that came after GPT-2; their defaults are GPT-2
+    *("norm_kind", "gated", "positions", "rotary_base", "rotary_scale"),
+    *("kv_heads", "head_channels", "qk_norm", "latent", "window", "global_every"),
 }
 _SIZES: dict[str, dict[str, Any]] = {  # of GPT-2; GPT-1 is as large as the smallest
     "small": {"layers": 12, "heads": 12, "channels": 768},
@@ -63,6 +68,8 @@ class GPTConfig:
         kv_heads: G, heads of keys and values, each shared by H / G heads; None: H. 1: multi-query.
         head_channels: D, the channels of a head; None: C / H.
         qk_norm: whether queries and keys go through an RMSNorm each, as in `MultiHeadAttention`.
+        latent: L of `LatentAttention`, which takes the place of all these but D; None: keys and
+            values of their own.
         window: how many tokens a local layer sees, the last one included; None: all.
         global_every: with a window, every so-manieth layer sees all; None: no layer does.
         hidden: width of the feed-forward networks; None: `hidden_width`, 4 C or gated 8 C / 3.
@@ -97,6 +104,7 @@ class GPTConfig:
     kv_heads: int | None = None
     head_channels: int | None = None
     qk_norm: bool = False
+    latent: int | None = None
     window: int | None = None
     global_every: int | None = None
     hidden: int | None = None
@@ -116,13 +124,15 @@ class GPTConfig:
 
     def __post_init__(self) -> None:
         needed = ("vocabulary_size", "context_length", "layers", "heads", "channels")
-        optional = ("kv_heads", "head_channels", "window", "global_every", "hidden")
+        optional = ("kv_heads", "head_channels", "latent", "window", "global_every", "hidden")
         for name in (*needed, *optional):
             size = getattr(self, name)
             if size is None and name not in needed:
                 continue
             if type(size) is not int or size < 1:  # True is no size
                 raise ValueError(f"expected {name} to be a whole number above 0, got {size!r}")
+        if self.latent and (self.kv_heads or self.qk_norm):
+            raise ValueError("expected latent attention without kv_heads and qk_norm, got both")
         width = self.head_width
         if self.kv_heads and self.heads % self.kv_heads:
             raise ValueError(
@@ -143,6 +153,7 @@ class GPTConfig:
             )
         if self.positions == "rotary" and width % 2:
             raise ValueError(f"expected an even number of channels a head, got {width}")
+        _ = self.turned_width  # its own check
         for name in ("rotary_base", "rotary_scale"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"expected {name} above 0, got {getattr(self, name)}")
@@ -189,6 +200,15 @@ class GPTConfig:
             initial_std=0.02,
         )
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The fields as plain values, but for the switches that are off.
+
+        What was saved before there was a switch is thus as it would be saved now.
+        """
+        on = self.unusual(())
+        return {k: v for k, v in asdict(self).items() if k not in SWITCHES or k in on}
+
     def unusual(self, allowed: Collection[str]) -> dict[str, Any]:
         """The fields that differ from their defaults, but for those that are allowed to."""
         return {
@@ -210,6 +230,18 @@ class GPTConfig:
         return head_width(self.channels, self.heads, self.head_channels)
 
     @property
+    def turned_width(self) -> int:
+        """R, how many channels more a head of latent attention rotates."""
+        return turned_width(self.head_width) if self.latent and self.positions == "rotary" else 0
+
+    @property
+    def cached_per_token(self) -> int:
+        """How many numbers a cache keeps of each token, in all layers."""
+        if self.latent:
+            return self.layers * (self.latent + self.turned_width)
+        return self.layers * 2 * (self.kv_heads or self.heads) * self.head_width
+
+    @property
     def parameters(self) -> int:
         """How many parameters the model has, each counted once.
 
@@ -218,9 +250,8 @@ class GPTConfig:
         """
         c, bias = self.channels, int(self.bias)
         norm = c if self.norm_kind == "rms" else c + bias * c
-        rows = self._attention_rows
-        attention = c * (rows + self.heads * self.head_width) + bias * (rows + c)
-        attention += 2 * self.head_width * self.qk_norm
+        attention = sum(i * o + o * (bias and has_bias) for i, o, has_bias in self._attention_maps)
+        attention += 2 * self.head_width * self.qk_norm + (self.latent or 0)  # gains
         expanding = 1 + self.gated  # maps of C channels to the width
         feed_forward = (1 + expanding) * c * self.width + bias * (expanding * self.width + c)
         table = self.context_length if self.positions == "learnt" else 0
@@ -233,24 +264,31 @@ class GPTConfig:
         """Multiplications and additions for one token of the forward pass, in matrix products.
 
         Two for each weight of a matrix, and 4 T H D a layer for the scores and the mixing in a text
-        of length T (a kernel may skip those that causality or a window forbids; they are counted
-        whole, as they are computed where the weights are wanted). The backward pass takes twice as
-        many: together about 6 N for N parameters.
+        of length T, or 2 T H (2 D + R) in latent attention, the plain form (a kernel may skip those
+        that causality or a window forbids; they are counted whole, as they are computed where the
+        weights are wanted). The backward pass takes twice as many: together about 6 N for N
+        parameters.
 
         Args:
             length: T; None: the whole context.
         """
         length = self.context_length if length is None else length
-        of_heads = self.heads * self.head_width  # H D
-        matrices = self.channels * (self._attention_rows + of_heads)
+        matrices = sum(i * o for i, o, _ in self._attention_maps)
         matrices += (2 + self.gated) * self.channels * self.width
-        layer = 2 * matrices + 4 * length * of_heads
+        mixing = self.heads * (2 * self.head_width + self.turned_width)
+        layer = 2 * matrices + 2 * length * mixing
         return self.layers * layer + 2 * self.vocabulary_size * self.channels
 
     @property
-    def _attention_rows(self) -> int:
-        """How many queries, keys and values the channels of a position are mapped to."""
-        return (self.heads + 2 * (self.kv_heads or self.heads)) * self.head_width
+    def _attention_maps(self) -> list[tuple[int, int, bool]]:
+        """The matrices of an attention: inputs, outputs, and whether it may have a bias."""
+        c, of_heads = self.channels, self.heads * self.head_width
+        if self.latent is None:
+            rows = (self.heads + 2 * (self.kv_heads or self.heads)) * self.head_width
+            return [(c, rows, True), (of_heads, c, True)]
+        turned = self.turned_width
+        down = [(c, of_heads + self.heads * turned, True), (c, self.latent + turned, True)]
+        return [*down, (self.latent, 2 * of_heads, False), (of_heads, c, True)]
 
 
 def blocks_of(
@@ -263,13 +301,13 @@ def blocks_of(
         config: what they are.
         generator: draws the initial weights; on the CPU.
     """
+    of_keys: dict[str, Any] = {"kv_heads": config.kv_heads, "qk_norm": config.qk_norm}
     return kind(
         config.layers,
         channels=config.channels,
         heads=config.heads,
-        kv_heads=config.kv_heads,
         head_channels=config.head_channels,
-        qk_norm=config.qk_norm,
+        **({"latent": config.latent} if config.latent else of_keys),
         window=config.window,
         global_every=config.global_every,
         hidden=config.hidden,
@@ -342,7 +380,7 @@ class Configured(nn.Module):
     @property
     def settings(self) -> dict[str, Any]:
         """Plain values, from which a model of the same sizes can be built."""
-        return asdict(self.config)
+        return self.config.settings
 
 
 class GPT(Configured):

@@ -522,7 +522,7 @@ def _compared(tables: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
 
 def _model_table(model: GPT) -> dict[str, Any]:
     """The settings of a model as the table [model] has them."""
-    table = asdict(model.config)
+    table = model.config.settings
     return {k: v for k, v in table.items() if k != "vocabulary_size" and v is not None}
 
 
