@@ -4,7 +4,7 @@
     h = block_L(... block_1(h))         causal blocks of attention and feed-forward
     logits = norm(h) E'                 pre-norm: one last norm; tied: E once more   (B, T, V)
 
-GPT-1 and GPT-2 are two settings of one configuration:
+GPT-1, GPT-2 and Llama are settings of one configuration. Of the first two:
 
     ours                 GPT-1             GPT-2                 released name
     norm                 post              pre, and a last one   ln_1, ln_2, ln_f
@@ -15,7 +15,8 @@ GPT-1 and GPT-2 are two settings of one configuration:
     feed_forward.expand, .contract                               mlp.c_fc, mlp.c_proj
 
 Axes: B texts, T positions, C channels, V vocabulary.
-Source: Radford et al. 2018, section 4.1; Radford et al. 2019, section 2.3; Brown et al. 2020.
+Source: Radford et al. 2018, section 4.1; Radford et al. 2019, section 2.3; Brown et al. 2020;
+Touvron et al. 2023 (Llama).
 Derived in the chapter `gpt/gpt2`.
 """
 
@@ -55,6 +56,13 @@ _SIZES: dict[str, dict[str, Any]] = {  # of GPT-2; GPT-1 is as large as the smal
 }
 # GPT-1 and -2
 _RELEASED: dict[str, Any] = {"activation": "gelu_tanh", "initial_std": 0.02, "dropout": 0.1}
+LLAMA_BLOCK: dict[str, Any] = {
+    "norm_kind": "rms",
+    "gated": True,
+    "activation": "silu",
+    "positions": "rotary",
+    "bias": False,
+}
 
 
 @dataclass(frozen=True)
@@ -199,6 +207,36 @@ class GPTConfig:
             activation="gelu_tanh",
             initial_std=0.02,
         )
+
+    @classmethod
+    def llama(
+        cls,
+        vocabulary_size: int,
+        *,
+        context_length: int,
+        layers: int,
+        heads: int,
+        channels: int,
+        hidden: int,
+        **options: Any,
+    ) -> "GPTConfig":
+        """A model of Llama's blocks: `LLAMA_BLOCK`, and as published untied, eps 1e-6, std 0.02.
+
+        Of Llama 3.2 1B: 1,235,814,400 parameters.
+
+        >>> sizes = {"layers": 16, "heads": 32, "kv_heads": 8, "channels": 2048, "hidden": 8192}
+        >>> GPTConfig.llama(128_256, context_length=8_192, tied=True, **sizes).parameters
+        1235814400
+
+        Args:
+            vocabulary_size, context_length, layers, heads, channels, hidden: as in `GPTConfig`.
+            options: further fields, such as `kv_heads`, `rotary_base`, and what is to differ.
+        Source: Touvron et al. 2023, section 2.2.
+        """
+        sizes = {"layers": layers, "heads": heads, "channels": channels, "hidden": hidden}
+        published = {"eps": 1e-6, "tied": False, "initial_std": 0.02, "scaled_residuals": False}
+        settings = {"context_length": context_length} | sizes | LLAMA_BLOCK | published
+        return cls(vocabulary_size, **(settings | options))
 
     @property
     def settings(self) -> dict[str, Any]:
