@@ -183,6 +183,7 @@ class Block(nn.Module):
         bias: whether linear maps and norms have one.
         eps: of the norms.
         dropout: of the attention weights and of what each part adds.
+        make_feed_forward: makes what is in the place of the feed-forward network, with its options.
         generator: draws the initial weights; on the CPU.
         of_attention: further options of `MultiHeadAttention`, or, with `latent`, those of
             `LatentAttention`. Attention to a memory is a `MultiHeadAttention`, not rotary and
@@ -205,6 +206,7 @@ class Block(nn.Module):
         bias: bool = True,
         eps: float = 1e-5,
         dropout: float = 0.0,
+        make_feed_forward: Callable[..., nn.Module] = FeedForward,
         generator: torch.Generator,
         **of_attention: Any,
     ):
@@ -224,7 +226,7 @@ class Block(nn.Module):
             of_attention.pop("latent", None)
             self.cross_attention = MultiHeadAttention(channels, **of_attention)
             self.cross_norm = norm_of(channels=channels, **of_norms)
-        self.feed_forward = FeedForward(
+        self.feed_forward = make_feed_forward(
             channels,
             hidden=hidden,
             activation=activation,

@@ -30,13 +30,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ..attention.block import Block, hidden_width
+from ..attention.block import Block, FeedForward, hidden_width
 from ..attention.encoder_decoder import Decoder, Encoder
 from ..attention.heads import head_width, linear
 from ..attention.latent import turned_width
 from ..attention.positions import LearnedPositions
 from ..tools.checks import check_batch
 from .cache import KeyValueCache
+from .experts import Experts
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": functional.gelu,
@@ -47,6 +48,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 SWITCHES = {  # fields of `GPTConfig` that came after GPT-2; their defaults are GPT-2
     *("norm_kind", "gated", "positions", "rotary_base", "rotary_scale"),
     *("kv_heads", "head_channels", "qk_norm", "latent", "window", "global_every"),
+    *("experts", "experts_used", "experts_shift"),
 }
 _SIZES: dict[str, dict[str, Any]] = {  # of GPT-2; GPT-1 is as large as the smallest
     "small": {"layers": 12, "heads": 12, "channels": 768},
@@ -86,6 +88,9 @@ class GPTConfig:
         activation: "gelu", "gelu_tanh" (its approximation, twice as slow on a CPU), "relu" or
             "silu".
         gated: whether the feed-forward networks have a gate; with "silu" this is SwiGLU.
+        experts: E, how many feed-forward networks each block has; None: one, without a router.
+        experts_used: K, how many of them each token uses.
+        experts_shift: the rate at which their shifts move, as in `Experts`; 0: they stay 0.
         bias: whether linear maps and norms have one.
         eps: of the norms.
         dropout: of embeddings, attention weights and what each part adds.
@@ -120,6 +125,9 @@ class GPTConfig:
     norm_kind: str = "layer"
     activation: str = "gelu"
     gated: bool = False
+    experts: int | None = None
+    experts_used: int = 2
+    experts_shift: float = 0.0
     bias: bool = True
     eps: float = 1e-5
     dropout: float = 0.0
@@ -133,12 +141,16 @@ class GPTConfig:
     def __post_init__(self) -> None:
         needed = ("vocabulary_size", "context_length", "layers", "heads", "channels")
         optional = ("kv_heads", "head_channels", "latent", "window", "global_every", "hidden")
-        for name in (*needed, *optional):
+        for name in (*needed, *optional, "experts", "experts_used"):
             size = getattr(self, name)
             if size is None and name not in needed:
                 continue
             if type(size) is not int or size < 1:  # True is no size
                 raise ValueError(f"expected {name} to be a whole number above 0, got {size!r}")
+        if self.experts and self.experts_used > self.experts:
+            raise ValueError(
+                f"expected at most experts={self.experts} to be used, got {self.experts_used}"
+            )
         if self.latent and (self.kv_heads or self.qk_norm):
             raise ValueError("expected latent attention without kv_heads and qk_norm, got both")
         width = self.head_width
@@ -286,12 +298,22 @@ class GPTConfig:
         >>> GPTConfig.gpt2("small").parameters
         124439808
         """
+        return self._parameters(self.experts)
+
+    @property
+    def used_parameters(self) -> int:
+        """How many of them one token uses: those of K experts, and all others."""
+        return self._parameters(self.experts and self.experts_used)
+
+    def _parameters(self, experts: int | None) -> int:
         c, bias = self.channels, int(self.bias)
         norm = c if self.norm_kind == "rms" else c + bias * c
         attention = sum(i * o + o * (bias and has_bias) for i, o, has_bias in self._attention_maps)
         attention += 2 * self.head_width * self.qk_norm + (self.latent or 0)  # gains
         expanding = 1 + self.gated  # maps of C channels to the width
         feed_forward = (1 + expanding) * c * self.width + bias * (expanding * self.width + c)
+        if experts and self.experts:
+            feed_forward = experts * feed_forward + c * self.experts
         table = self.context_length if self.positions == "learnt" else 0
         embeddings = (self.vocabulary_size + table) * c
         unembedding = 0 if self.tied else self.vocabulary_size * c
@@ -312,7 +334,10 @@ class GPTConfig:
         """
         length = self.context_length if length is None else length
         matrices = sum(i * o for i, o, _ in self._attention_maps)
-        matrices += (2 + self.gated) * self.channels * self.width
+        feed_forward = (2 + self.gated) * self.channels * self.width
+        if self.experts:
+            feed_forward = self.experts_used * feed_forward + self.channels * self.experts
+        matrices += feed_forward
         mixing = self.heads * (2 * self.head_width + self.turned_width)
         layer = 2 * matrices + 2 * length * mixing
         return self.layers * layer + 2 * self.vocabulary_size * self.channels
@@ -340,6 +365,8 @@ def blocks_of(
         generator: draws the initial weights; on the CPU.
     """
     of_keys: dict[str, Any] = {"kv_heads": config.kv_heads, "qk_norm": config.qk_norm}
+    of_experts: dict[str, Any] = {"experts": config.experts, "used": config.experts_used}
+    make_experts = partial(Experts, **of_experts, shift_rate=config.experts_shift)
     return kind(
         config.layers,
         channels=config.channels,
@@ -353,6 +380,7 @@ def blocks_of(
         norm_kind=config.norm_kind,
         activation=ACTIVATIONS[config.activation],
         gated=config.gated,
+        make_feed_forward=make_experts if config.experts else FeedForward,
         bias=config.bias,
         eps=config.eps,
         dropout=config.dropout,
@@ -386,7 +414,8 @@ def initialise(model: nn.Module, config: GPTConfig, *, generator: torch.Generato
     blocks = [part for part in model.modules() if isinstance(part, Block)]
     for block in blocks if config.scaled_residuals else ():
         attentions = [block.attention, *([block.cross_attention] if block.cross else [])]
-        for writer in (*(each.output for each in attentions), block.feed_forward.contract):
+        networks = [m for m in block.feed_forward.modules() if isinstance(m, FeedForward)]
+        for writer in (*(m.output for m in attentions), *(m.contract for m in networks)):
             writer.weight.div_(math.sqrt(2 * config.layers))
 
 

@@ -7,9 +7,9 @@
     folder/log.csv           a line for each validation: to see how it went
 
 A folder in the released format of GPT-2 or Llama (`config.json`, weights, and as its tokenizer
-`vocab.json` with `merges.txt` or the `tokenizer.json` of Hugging Face) can be used in its place, and
-so can what `release` makes of a run: the same, with `run.toml` and our `tokenizer.json`. Reading a
-folder runs none of its contents.
+`vocab.json` with `merges.txt` or the `tokenizer.json` of Hugging Face) can be used in its place,
+and so can what `release` makes of a run: the same, with `run.toml` and our `tokenizer.json`.
+Reading a folder runs none of its contents.
 
 Used by the command line, `next-token`, and by the chapters that show recorded runs.
 """
