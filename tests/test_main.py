@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from oracles import greatest_difference
 
 from src.__main__ import main
 from src.gpt import gpt1_finetuning, pretrained, run_log, runs
@@ -372,6 +373,36 @@ def test_a_perfect_model_is_named_beside_the_score(world_run, capsys):
     tokens = sum(len(document.text.split()) + 1 for document in test)
     assert f"a perfect model: {nats / tokens:.4f} nats" in out
     assert f"{tokens:,} tokens" in out
+
+
+LLAMA = "--norm-kind rms --gated --activation silu --positions rotary --kv-heads 1"
+OTHERS = "--qk-norm --window 5 --global-every 2 --no-gated"
+SMALL = (
+    "micro-world --tokenizer words --quiet --layers 2 --heads 2 --channels 8 --context-length 16"
+)
+
+
+@pytest.mark.parametrize("released", [True, False])
+def test_the_switches_of_a_model_are_flags_and_are_kept(tmp_path, capsys, released):
+    flags = f"{SMALL} --steps 2 --every 2 {LLAMA} {'' if released else OTHERS}".split()
+    config = tmp_path / "config.toml"
+    config.write_text("[model]\nbias = false\n[world]\ndocuments = 300\n", "utf-8")
+    command = ["train", "--folder", tmp_path / "run", "--config", config]
+    assert said(capsys, *command, *flags)[0] == 0
+    run = open_run(tmp_path / "run")
+    llama = {"norm_kind": "rms", "activation": "silu", "positions": "rotary", "kv_heads": 1}
+    more = {"qk_norm": True, "window": 5, "global_every": 2}
+    expected = llama | {"bias": False} | ({"gated": True} if released else more)
+    sizes = {"vocabulary_size", "context_length", "layers", "heads", "channels"}
+    assert run.model.config.unusual(sizes) == expected
+    status, _, err = said(capsys, "release", tmp_path / "run", tmp_path / "out")
+    assert (status == 0) == released
+    if released:
+        ids = torch.arange(8)[None]
+        again = open_run(tmp_path / "out").model
+        assert greatest_difference(again(ids), run.model(ids)) < 1e-6
+    else:
+        assert "Llama's blocks" in err
 
 
 def test_a_released_run_gives_the_same_model_and_says_how_it_was_made(world_run, tmp_path, capsys):

@@ -153,8 +153,9 @@ def test_a_docstring_is_written_as_sphinx_reads_it(text, expected):
     ("word", "owner", "expected"),
     [
         ("MultiHeadAttention", "", ("obj", f"{HEADS}.MultiHeadAttention")),
-        ("MultiHeadAttention.split_heads", "", ("obj", f"{HEADS}.MultiHeadAttention.split_heads")),
-        ("split_heads", "MultiHeadAttention", ("obj", f"{HEADS}.MultiHeadAttention.split_heads")),
+        ("MultiHeadAttention.forward", "", ("obj", f"{HEADS}.MultiHeadAttention.forward")),
+        ("MultiHeadAttention.split_heads", "", ("obj", f"{HEADS}.Attention.split_heads")),
+        ("split_heads", "MultiHeadAttention", ("obj", f"{HEADS}.Attention.split_heads")),
         ("split_heads", "", None),
         ("attention/masks", "", ("mod", "src.attention.masks")),
         ("src.attention.masks", "", ("mod", "src.attention.masks")),

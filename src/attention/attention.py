@@ -31,6 +31,7 @@ def scaled_dot_product_attention(
     bias: Tensor | None = None,
     scale: float | None = None,
     dropout: float = 0.0,
+    grouped: bool = False,
     need_weights: bool = True,
 ) -> tuple[Tensor, Tensor | None]:
     """softmax(Q K' * scale + bias) V, and the weights that mixed the values.
@@ -48,6 +49,8 @@ def scaled_dot_product_attention(
         bias: broadcasts to (..., T, S); added to the scores, as relative positions are.
         scale: of the scores; None: 1 / sqrt(D).
         dropout: the probability that a weight is dropped; the others grow by 1 / (1 - dropout).
+        grouped: whether queries are (..., H, T, D) and keys and values (..., G, S, D) of fewer
+            heads, each of which is shared by H / G heads of queries that follow one another.
         need_weights: whether the weights are wanted.
     Returns:
         (output, weights): (..., T, width of the values), and (..., T, S), rows summing to 1
@@ -58,7 +61,10 @@ def scaled_dot_product_attention(
     _check_parts(queries, keys, values)
     scale = 1 / math.sqrt(queries.shape[-1]) if scale is None else scale
     if not need_weights:
-        return _fused(queries, keys, values, mask, causal, bias, scale, dropout), None
+        return _fused(queries, keys, values, mask, causal, bias, scale, dropout, grouped), None
+    if grouped:
+        share = queries.shape[-3] // keys.shape[-3]  # H / G
+        keys, values = (part.repeat_interleave(share, dim=-3) for part in (keys, values))
     scores = queries @ keys.mT * scale  # (..., T, S)
     if bias is not None:
         scores = scores + bias
@@ -76,9 +82,10 @@ def _fused(
     bias: Tensor | None,
     scale: float,
     dropout: float,
+    grouped: bool,
 ) -> Tensor:
     """The same output by torch's kernel; without a mask of ours it takes its fastest road."""
-    options: dict[str, Any] = {"dropout_p": dropout, "scale": scale}
+    options: dict[str, Any] = {"dropout_p": dropout, "scale": scale, "enable_gqa": grouped}
     # Its own idea of causality is the first T of S positions, ours the last T.
     alike = not causal or queries.shape[-2] in (1, keys.shape[-2])
     if mask is None and bias is None and alike:

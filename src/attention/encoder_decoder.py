@@ -18,22 +18,58 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ..tools.checks import check_batch
-from .block import Block, LayerNorm
+from .block import Block, norm_of
 from .heads import Cache, linear
 from .positions import LearnedPositions
 
 
-class _Stack(nn.Module):
-    """Blocks one after another; after pre-norm blocks a last norm, which they leave to do."""
+def layer_windows(
+    layers: int, window: int | None, global_every: int | None = None
+) -> list[int | None]:
+    """The window of each layer: every `global_every`-th sees everything, the others so far.
 
-    def __init__(self, layers: int, *, channels: int, heads: int, **options: Any):
+    >>> layer_windows(5, 8, global_every=2)
+    [8, None, 8, None, 8]
+
+    Args:
+        layers: L.
+        window: of the local layers, as in `MultiHeadAttention`; None: all layers are global.
+        global_every: which layers are global; None: none.
+    Source: Beltagy et al. 2020 (windows); Gemma Team 2025, section 2 (five local, one global).
+    """
+    return [
+        None if global_every and (layer + 1) % global_every == 0 else window
+        for layer in range(layers)
+    ]
+
+
+class _Stack(nn.Module):
+    """Blocks one after another; after pre-norm blocks a last norm, which they leave to do.
+
+    With a window, every `global_every`-th block has none.
+    """
+
+    def __init__(
+        self,
+        layers: int,
+        *,
+        channels: int,
+        heads: int,
+        window: int | None = None,
+        global_every: int | None = None,
+        **options: Any,
+    ):
         super().__init__()
         if layers < 0:
             raise ValueError(f"expected 0 layers or more, got {layers}")
-        self.blocks = nn.ModuleList(Block(channels, heads=heads, **options) for _ in range(layers))
+        self.blocks = nn.ModuleList(
+            Block(channels, heads=heads, window=each, **options)
+            for each in layer_windows(layers, window, global_every)
+        )
         pre = options.get("norm", "pre") == "pre"
         norm = {"eps": options.get("eps", 1e-5), "bias": options.get("bias", True)}
-        self.final_norm = LayerNorm(channels, **norm) if pre else nn.Identity()
+        kind = options.get("norm_kind", "layer")
+        self.final_norm = norm_of(kind, channels, **norm) if pre else nn.Identity()
 
 
 class Encoder(_Stack):
@@ -112,7 +148,7 @@ class EncoderDecoder(nn.Module):
         def positions() -> LearnedPositions:
             return LearnedPositions(context_length, channels=channels, generator=generator)
 
-        options = {"norm": norm, "dropout": dropout, "generator": generator}
+        options: dict[str, Any] = {"norm": norm, "dropout": dropout, "generator": generator}
         self.padding, self.dropout = padding, nn.Dropout(dropout)
         self.source_embedding, self.source_positions = table(source_vocabulary), positions()
         self.target_embedding, self.target_positions = table(target_vocabulary), positions()

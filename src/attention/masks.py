@@ -27,18 +27,25 @@ def causal_mask(
     return torch.ones(length, keys, dtype=torch.bool, device=device).tril(keys - length)
 
 
-def banded_mask(length: int, width: int, *, device: torch.device | None = None) -> Tensor:
-    """Each position may attend to those fewer than `width` places away on either side, (T, T).
+def banded_mask(
+    length: int, width: int, *, keys: int | None = None, device: torch.device | None = None
+) -> Tensor:
+    """Each position may attend to those fewer than `width` places away on either side, (T, S).
 
     `causal_mask(T) & banded_mask(T, width)` is the causal band: itself and the width - 1 before it.
 
+    Args:
+        length: T.
+        width: how many positions the band has on each side, the position itself included.
+        keys: S; the queries are the *last* T of S positions. None: S = T.
+        device: where the mask is made.
     Raises:
         ValueError: the width is below 1, so that a position could not even see itself.
     """
     if width < 1:
         raise ValueError(f"expected a band of width 1 or more, got {width}")
-    places = torch.arange(length, device=device)
-    return (places[:, None] - places).abs() < width
+    places = torch.arange(length if keys is None else keys, device=device)
+    return (places[len(places) - length :, None] - places).abs() < width
 
 
 def padding_mask(lengths: Tensor, length: int) -> Tensor:

@@ -2,13 +2,17 @@
 
     sinusoidal    P[t, 2i] = sin(t w_i),  P[t, 2i + 1] = cos(t w_i),  w_i = base^(-2i / C)
     rotary        pair i of a query's or key's channels, turned by the angle t w_i
+    interpolated  the same with t / scale in the place of t
     learnt        P[t] = row t of a table
 
 The first and the last are added to a model's input; rotary positions turn queries and keys, whose
-product then depends on the difference of their positions only.
+product then depends on the difference of their positions only. A model whose positions are rotary
+reads longer texts than it has learnt from if its angles stay those that it knows: with a scale, all
+of them; with a greater base, the slow ones.
 
 Axes: T positions, C channels, D channels of a head.
-Source: Vaswani et al. 2017, section 3.5; Su et al. 2021 (rotary positions).
+Source: Vaswani et al. 2017, section 3.5; Su et al. 2021 (rotary positions); Chen et al. 2023
+(interpolation); Peng et al. 2024, section 3.1 (a greater base).
 Derived in the chapter `attention/positions`.
 """
 
@@ -27,7 +31,7 @@ def sinusoidal_positions(length: int, channels: int, *, base: float = 10_000.0) 
     return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2).float()
 
 
-def rotate(x: Tensor, *, start: int = 0, base: float = 10_000.0) -> Tensor:
+def rotate(x: Tensor, *, start: int = 0, base: float = 10_000.0, scale: float = 1.0) -> Tensor:
     """Rotary positions: pair i of the channels at position t is turned by the angle t w_i.
 
     The product of a rotated query and a rotated key depends on the *difference* of their
@@ -37,15 +41,35 @@ def rotate(x: Tensor, *, start: int = 0, base: float = 10_000.0) -> Tensor:
         x: (..., T, D); queries or keys.
         start: the position of the first of the T.
         base: sets the frequencies w_i = base^(-2i / D).
+        scale: positions are divided by it: with 2, position 2 t is turned as t was.
     Raises:
         ValueError: D is odd.
-    Source: Su et al. 2021, section 3.2.2.
+    Source: Su et al. 2021, section 3.2.2; Chen et al. 2023, equation 4 (scale).
     """
-    places = torch.arange(start, start + x.shape[-2])
+    places = torch.arange(start, start + x.shape[-2], dtype=torch.float64) / scale
     angles = places[:, None] * _frequencies(x.shape[-1], base)  # (T, D / 2), float64
     cos, sin = (part.to(x.device, x.dtype) for part in (angles.cos(), angles.sin()))
     even, odd = x[..., 0::2], x[..., 1::2]
     return torch.stack([even * cos - odd * sin, even * sin + odd * cos], dim=-1).flatten(-2)
+
+
+def extended_base(base: float, factor: float, *, channels: int) -> float:
+    """The base that slows the slowest pair by `factor` and leaves the fastest as it is.
+
+    base * factor^(D / (D - 2)): w_0 = 1 whatever the base, and w of the last pair, D / 2 - 1, is
+    divided by the factor.
+
+    Args:
+        base: before.
+        factor: how many times as long the texts become.
+        channels: D, of a head.
+    Raises:
+        ValueError: there are fewer than two pairs.
+    Source: Peng et al. 2024, section 3.1 ("NTK-aware").
+    """
+    if channels < 4:
+        raise ValueError(f"expected 4 channels or more, a fast pair and a slow, got {channels}")
+    return base * factor ** (channels / (channels - 2))
 
 
 def _frequencies(channels: int, base: float) -> Tensor:

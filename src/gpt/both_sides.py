@@ -21,9 +21,8 @@ from torch.nn import functional
 
 from ..attention.encoder_decoder import Encoder, EncoderDecoder
 from ..attention.masks import padding_mask
-from ..attention.positions import LearnedPositions
 from ..tools.checks import check_batch
-from .gpt2 import Configured, GPTConfig, blocks_of, initialise
+from .gpt2 import Configured, GPTConfig, blocks_of, initialise, positions_of
 
 
 class EncoderLM(Configured):
@@ -49,9 +48,7 @@ class EncoderLM(Configured):
         _check_tied(config)
         self.config, self.n_segments = config, segments
         self.embedding = nn.Parameter(torch.empty(config.vocabulary_size, config.channels))
-        self.positions = LearnedPositions(
-            config.context_length, channels=config.channels, generator=generator
-        )
+        self.positions = positions_of(config, generator=generator)
         self.segments = None
         if segments:
             self.segments = nn.Parameter(torch.empty(segments, config.channels))
@@ -80,7 +77,14 @@ class EncoderLM(Configured):
                 for a model that has none.
         """
         check_batch(ids, self.config.vocabulary_size)
-        x = functional.embedding(ids, self.embedding) + self.positions(ids.shape[1])
+        if ids.shape[1] > self.context_length:
+            raise ValueError(
+                f"expected at most {self.context_length} tokens, the model's context, got "
+                f"{ids.shape[1]}"
+            )
+        x = functional.embedding(ids, self.embedding)
+        if self.positions is not None:
+            x = x + self.positions(ids.shape[1])
         if self.segments is not None:
             x = x + functional.embedding(
                 torch.zeros_like(ids) if segments is None else segments, self.segments
@@ -99,7 +103,7 @@ class EncoderLM(Configured):
 
     def layers(self) -> list[list[nn.Parameter]]:
         """Its parameters by depth: embeddings, each block, and what is above the last."""
-        below = [self.embedding, *self.positions.parameters()]
+        below = [self.embedding, *(self.positions.parameters() if self.positions else ())]
         if self.segments is not None:
             below.append(self.segments)
         blocks = [[*block.parameters()] for block in self.encoder.blocks]
@@ -109,6 +113,10 @@ class EncoderLM(Configured):
     def settings(self) -> dict[str, Any]:
         """The configuration's, and the number of segments."""
         return super().settings | {"segments": self.n_segments}
+
+
+_OF_BOTH = {"vocabulary_size", "context_length", "layers", "heads", "channels", "hidden", "norm"}
+_OF_BOTH |= {"dropout", "initial_std", "scaled_residuals"}  # what an encoder-decoder can be told
 
 
 class EncoderDecoderLM(Configured, EncoderDecoder):
@@ -134,8 +142,7 @@ class EncoderDecoderLM(Configured, EncoderDecoder):
         generator: torch.Generator,
     ):
         _check_tied(config)
-        usual = (config.width == 4 * config.channels, config.activation == "gelu", config.bias)
-        if not (all(usual) and config.eps == 1e-5):
+        if config.width != 4 * config.channels or config.unusual(_OF_BOTH):
             raise ValueError(
                 "expected an encoder-decoder of hidden=None, activation='gelu', bias=True and "
                 f"eps=1e-5, got {config}"

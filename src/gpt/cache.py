@@ -4,7 +4,7 @@
 
 In causal attention a token's key and value do not depend on what comes after it.
 
-Axes: B texts, H heads, T new tokens, S tokens so far, D channels of a head.
+Axes: B texts, G heads of keys and values, T new tokens, S tokens so far, D channels of a head.
 Derived in the chapter `gpt/cache`.
 """
 
@@ -19,15 +19,23 @@ class KeyValueCache:
 
     Args:
         limit: for how many tokens there will be room.
-    Derived in the chapter `gpt/cache`.
+    Latent attention hands over its latents as keys and its rotated key as values; for windows, all
+    is kept. Derived in the chapter `gpt/cache`.
     """
 
     def __init__(self, limit: int):
         self.limit, self.length = limit, 0
         self._stored: tuple[Tensor, Tensor] | None = None
 
+    @property
+    def n_bytes(self) -> int:
+        """How many bytes the keys and values of the tokens so far take, all texts together."""
+        if self._stored is None:
+            return 0
+        return sum(part[..., : self.length, :].nbytes for part in self._stored)
+
     def extend(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Add those of T new tokens, (B, H, T, D); return those of all so far, (B, H, S, D).
+        """Add those of T new tokens, (B, G, T, D); return those of all so far, (B, G, S, D).
 
         Raises:
             ValueError: there is no room left, or the batch is not that of the tokens before.
@@ -39,8 +47,8 @@ class KeyValueCache:
                 f"and {keys.shape[-2]} more"
             )
         if self._stored is None:
-            room = (*keys.shape[:-2], self.limit, keys.shape[-1])
-            self._stored = keys.new_empty(room), values.new_empty(room)
+            rooms = [(*part.shape[:-2], self.limit, part.shape[-1]) for part in (keys, values)]
+            self._stored = keys.new_empty(rooms[0]), values.new_empty(rooms[1])
         all_keys, all_values = self._stored
         if keys.shape[:-2] != all_keys.shape[:-2]:
             raise ValueError(

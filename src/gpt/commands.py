@@ -51,6 +51,18 @@ FLAGS = [
     ("model", "heads", int, "attention heads in a block; they divide the channels"),
     ("model", "channels", int, "width of the model"),
     ("model", "dropout", float, "share of activations dropped while training"),
+    ("model", "norm_kind", str, "layer, or rms"),
+    ("model", "activation", str, "gelu, gelu_tanh, relu or silu"),
+    ("model", "gated", bool, "a gate in each feed-forward network"),
+    ("model", "experts", int, "feed-forward networks a block, from which each token chooses"),
+    ("model", "experts_used", int, "how many of them it uses (default 2)"),
+    ("model", "experts_shift", float, "how fast shifts balance them, such as 0.001 (default 0)"),
+    ("model", "positions", str, "learnt, rotary or none"),
+    ("model", "kv_heads", int, "heads of keys and values, which divide the heads; 1: multi-query"),
+    ("model", "qk_norm", bool, "norms of queries and keys"),
+    ("model", "latent", int, "channels of latent attention, in place of keys and values"),
+    ("model", "window", int, "how many tokens a local layer sees"),
+    ("model", "global_every", int, "every so-manieth layer sees all, the others a window"),
     ("training", "steps", int, "how many updates"),
     ("training", "learning_rate", float, "the greatest; reached at the end of the warm-up"),
     (
@@ -231,7 +243,7 @@ def info(options: argparse.Namespace) -> None:
 
 
 def release(options: argparse.Namespace) -> None:
-    """Write a run for others to use: weights in GPT-2's released format, settings, tokenizer."""
+    """Write a run for others to use: weights in GPT-2's or Llama's format, settings, tokenizer."""
     runs.release(_opened(options.folder), options.to)
     size = sum(path.stat().st_size for path in options.to.iterdir())
     print(f"{options.to}: {size:,} bytes")
@@ -333,11 +345,11 @@ def add_to(command: Add) -> None:
     for table, name, kind, what in FLAGS:
         default = defaults[table].get(name)
         names = [name, *(other for other, ours in OTHER_NAMES.items() if ours == name)]
+        values = {"type": kind, "metavar": kind.__name__.upper()}
         one.add_argument(
             *(f"--{each.replace('_', '-')}" for each in names),
             dest=name,
-            type=kind,
-            metavar=kind.__name__.upper(),
+            **({"action": argparse.BooleanOptionalAction} if kind is bool else values),
             help=what + ("" if default in (None, "") else f" (default {default})"),
         )
 

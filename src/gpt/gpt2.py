@@ -1,10 +1,10 @@
 """What is a GPT, as one page of code and one of numbers?
 
-    h = E[x] + P                        embeddings of tokens and of positions        (B, T, C)
+    h = E[x] (+ P)                      embeddings of tokens and of positions        (B, T, C)
     h = block_L(... block_1(h))         causal blocks of attention and feed-forward
     logits = norm(h) E'                 pre-norm: one last norm; tied: E once more   (B, T, V)
 
-GPT-1 and GPT-2 are two settings of one configuration:
+GPT-1, GPT-2 and Llama are settings of one configuration. Of the first two:
 
     ours                 GPT-1             GPT-2                 released name
     norm                 post              pre, and a last one   ln_1, ln_2, ln_f
@@ -15,13 +15,14 @@ GPT-1 and GPT-2 are two settings of one configuration:
     feed_forward.expand, .contract                               mlp.c_fc, mlp.c_proj
 
 Axes: B texts, T positions, C channels, V vocabulary.
-Source: Radford et al. 2018, section 4.1; Radford et al. 2019, section 2.3; Brown et al. 2020.
+Source: Radford et al. 2018, section 4.1; Radford et al. 2019, section 2.3; Brown et al. 2020;
+Touvron et al. 2023 (Llama).
 Derived in the chapter `gpt/gpt2`.
 """
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import KW_ONLY, asdict, dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import KW_ONLY, asdict, dataclass, fields
 from functools import partial
 from typing import Any
 
@@ -29,17 +30,25 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ..attention.block import Block
+from ..attention.block import Block, FeedForward, hidden_width
 from ..attention.encoder_decoder import Decoder, Encoder
-from ..attention.heads import linear
+from ..attention.heads import head_width, linear
+from ..attention.latent import turned_width
 from ..attention.positions import LearnedPositions
 from ..tools.checks import check_batch
 from .cache import KeyValueCache
+from .experts import Experts
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": functional.gelu,
     "gelu_tanh": partial(functional.gelu, approximate="tanh"),  # as in the released GPT-1 and -2
     "relu": functional.relu,
+    "silu": functional.silu,
+}
+SWITCHES = {  # fields of `GPTConfig` that came after GPT-2; their defaults are GPT-2
+    *("norm_kind", "gated", "positions", "rotary_base", "rotary_scale"),
+    *("kv_heads", "head_channels", "qk_norm", "latent", "window", "global_every"),
+    *("experts", "experts_used", "experts_shift"),
 }
 _SIZES: dict[str, dict[str, Any]] = {  # of GPT-2; GPT-1 is as large as the smallest
     "small": {"layers": 12, "heads": 12, "channels": 768},
@@ -49,6 +58,13 @@ _SIZES: dict[str, dict[str, Any]] = {  # of GPT-2; GPT-1 is as large as the smal
 }
 # GPT-1 and -2
 _RELEASED: dict[str, Any] = {"activation": "gelu_tanh", "initial_std": 0.02, "dropout": 0.1}
+LLAMA_BLOCK: dict[str, Any] = {
+    "norm_kind": "rms",
+    "gated": True,
+    "activation": "silu",
+    "positions": "rotary",
+    "bias": False,
+}
 
 
 @dataclass(frozen=True)
@@ -59,13 +75,28 @@ class GPTConfig:
         vocabulary_size: V.
         context_length: the longest text, in tokens.
         layers, heads, channels: L, H, C.
-        hidden: width of the feed-forward networks; None: 4 C.
+        kv_heads: G, heads of keys and values, each shared by H / G heads; None: H. 1: multi-query.
+        head_channels: D, the channels of a head; None: C / H.
+        qk_norm: whether queries and keys go through an RMSNorm each, as in `MultiHeadAttention`.
+        latent: L of `LatentAttention`, which takes the place of all these but D; None: keys and
+            values of their own.
+        window: how many tokens a local layer sees, the last one included; None: all.
+        global_every: with a window, every so-manieth layer sees all; None: no layer does.
+        hidden: width of the feed-forward networks; None: `hidden_width`, 4 C or gated 8 C / 3.
         norm: "pre" or "post".
-        activation: "gelu", "gelu_tanh" (its approximation, twice as slow on a CPU) or "relu".
+        norm_kind: "layer" or "rms".
+        activation: "gelu", "gelu_tanh" (its approximation, twice as slow on a CPU), "relu" or
+            "silu".
+        gated: whether the feed-forward networks have a gate; with "silu" this is SwiGLU.
+        experts: E, how many feed-forward networks each block has; None: one, without a router.
+        experts_used: K, how many of them each token uses.
+        experts_shift: the rate at which their shifts move, as in `Experts`; 0: they stay 0.
         bias: whether linear maps and norms have one.
         eps: of the norms.
         dropout: of embeddings, attention weights and what each part adds.
         tied: whether the embedding is the unembedding, too.
+        positions: "learnt" (a table that is added to the embeddings), "rotary", or "none".
+        rotary_base, rotary_scale: `base` and `scale` of `rotate`; they extend the context.
         initial_std: of all matrices and tables at the start; None: 0.8 / sqrt(C). GPT's 0.02 is
             for C = 768 and above; narrow models begin to learn later with it. (OpenAI's code for
             GPT-2 draws the positions with 0.01; here they are drawn like the rest.)
@@ -83,34 +114,69 @@ class GPTConfig:
     layers: int
     heads: int
     channels: int
+    kv_heads: int | None = None
+    head_channels: int | None = None
+    qk_norm: bool = False
+    latent: int | None = None
+    window: int | None = None
+    global_every: int | None = None
     hidden: int | None = None
     norm: str = "pre"
+    norm_kind: str = "layer"
     activation: str = "gelu"
+    gated: bool = False
+    experts: int | None = None
+    experts_used: int = 2
+    experts_shift: float = 0.0
     bias: bool = True
     eps: float = 1e-5
     dropout: float = 0.0
     tied: bool = True
+    positions: str = "learnt"
+    rotary_base: float = 10_000.0
+    rotary_scale: float = 1.0
     initial_std: float | None = None
     scaled_residuals: bool = True
 
     def __post_init__(self) -> None:
-        for name in ("vocabulary_size", "context_length", "layers", "heads", "channels", "hidden"):
+        needed = ("vocabulary_size", "context_length", "layers", "heads", "channels")
+        optional = ("kv_heads", "head_channels", "latent", "window", "global_every", "hidden")
+        for name in (*needed, *optional, "experts", "experts_used"):
             size = getattr(self, name)
-            if size is None and name == "hidden":
+            if size is None and name not in needed:
                 continue
             if type(size) is not int or size < 1:  # True is no size
                 raise ValueError(f"expected {name} to be a whole number above 0, got {size!r}")
-        if self.channels % self.heads:
+        if self.experts and self.experts_used > self.experts:
             raise ValueError(
-                f"expected heads that divide the channels, got channels={self.channels} and "
+                f"expected at most experts={self.experts} to be used, got {self.experts_used}"
+            )
+        if self.latent and (self.kv_heads or self.qk_norm):
+            raise ValueError("expected latent attention without kv_heads and qk_norm, got both")
+        width = self.head_width
+        if self.kv_heads and self.heads % self.kv_heads:
+            raise ValueError(
+                f"expected kv_heads that divide the heads, got kv_heads={self.kv_heads} and "
                 f"heads={self.heads}"
             )
         if self.norm not in ("pre", "post"):
             raise ValueError(f'expected norm "pre" or "post", got {self.norm!r}')
+        if self.norm_kind not in ("layer", "rms"):
+            raise ValueError(f'expected a norm_kind "layer" or "rms", got {self.norm_kind!r}')
         if self.activation not in ACTIVATIONS:
             raise ValueError(
                 f"expected an activation among {sorted(ACTIVATIONS)}, got {self.activation!r}"
             )
+        if self.positions not in ("learnt", "rotary", "none"):
+            raise ValueError(
+                f'expected positions "learnt", "rotary" or "none", got {self.positions!r}'
+            )
+        if self.positions == "rotary" and width % 2:
+            raise ValueError(f"expected an even number of channels a head, got {width}")
+        _ = self.turned_width  # its own check
+        for name in ("rotary_base", "rotary_scale"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"expected {name} above 0, got {getattr(self, name)}")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"expected a dropout from 0 to below 1, got {self.dropout}")
         if not self.eps > 0:
@@ -154,10 +220,76 @@ class GPTConfig:
             initial_std=0.02,
         )
 
+    @classmethod
+    def llama(
+        cls,
+        vocabulary_size: int,
+        *,
+        context_length: int,
+        layers: int,
+        heads: int,
+        channels: int,
+        hidden: int,
+        **options: Any,
+    ) -> "GPTConfig":
+        """A model of Llama's blocks: `LLAMA_BLOCK`, and as published untied, eps 1e-6, std 0.02.
+
+        Of Llama 3.2 1B: 1,235,814,400 parameters.
+
+        >>> sizes = {"layers": 16, "heads": 32, "kv_heads": 8, "channels": 2048, "hidden": 8192}
+        >>> GPTConfig.llama(128_256, context_length=8_192, tied=True, **sizes).parameters
+        1235814400
+
+        Args:
+            vocabulary_size, context_length, layers, heads, channels, hidden: as in `GPTConfig`.
+            options: further fields, such as `kv_heads`, `rotary_base`, and what is to differ.
+        Source: Touvron et al. 2023, section 2.2.
+        """
+        sizes = {"layers": layers, "heads": heads, "channels": channels, "hidden": hidden}
+        published = {"eps": 1e-6, "tied": False, "initial_std": 0.02, "scaled_residuals": False}
+        settings = {"context_length": context_length} | sizes | LLAMA_BLOCK | published
+        return cls(vocabulary_size, **(settings | options))
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The fields as plain values, but for the switches that are off.
+
+        What was saved before there was a switch is thus as it would be saved now.
+        """
+        on = self.unusual(())
+        return {k: v for k, v in asdict(self).items() if k not in SWITCHES or k in on}
+
+    def unusual(self, allowed: Collection[str]) -> dict[str, Any]:
+        """The fields that differ from their defaults, but for those that are allowed to."""
+        return {
+            each.name: value
+            for each in fields(self)
+            if each.name not in allowed and (value := getattr(self, each.name)) != each.default
+        }
+
     @property
     def width(self) -> int:
         """The width of the feed-forward networks."""
-        return 4 * self.channels if self.hidden is None else self.hidden
+        if self.hidden is None:
+            return hidden_width(self.channels, gated=self.gated)
+        return self.hidden
+
+    @property
+    def head_width(self) -> int:
+        """D, the channels of a head."""
+        return head_width(self.channels, self.heads, self.head_channels)
+
+    @property
+    def turned_width(self) -> int:
+        """R, how many channels more a head of latent attention rotates."""
+        return turned_width(self.head_width) if self.latent and self.positions == "rotary" else 0
+
+    @property
+    def cached_per_token(self) -> int:
+        """How many numbers a cache keeps of each token, in all layers."""
+        if self.latent:
+            return self.layers * (self.latent + self.turned_width)
+        return self.layers * 2 * (self.kv_heads or self.heads) * self.head_width
 
     @property
     def parameters(self) -> int:
@@ -166,11 +298,24 @@ class GPTConfig:
         >>> GPTConfig.gpt2("small").parameters
         124439808
         """
+        return self._parameters(self.experts)
+
+    @property
+    def used_parameters(self) -> int:
+        """How many of them one token uses: those of K experts, and all others."""
+        return self._parameters(self.experts and self.experts_used)
+
+    def _parameters(self, experts: int | None) -> int:
         c, bias = self.channels, int(self.bias)
-        norm = c + bias * c
-        attention = 4 * (c * c + bias * c)
-        feed_forward = 2 * c * self.width + bias * (self.width + c)
-        embeddings = (self.vocabulary_size + self.context_length) * c
+        norm = c if self.norm_kind == "rms" else c + bias * c
+        attention = sum(i * o + o * (bias and has_bias) for i, o, has_bias in self._attention_maps)
+        attention += 2 * self.head_width * self.qk_norm + (self.latent or 0)  # gains
+        expanding = 1 + self.gated  # maps of C channels to the width
+        feed_forward = (1 + expanding) * c * self.width + bias * (expanding * self.width + c)
+        if experts and self.experts:
+            feed_forward = experts * feed_forward + c * self.experts
+        table = self.context_length if self.positions == "learnt" else 0
+        embeddings = (self.vocabulary_size + table) * c
         unembedding = 0 if self.tied else self.vocabulary_size * c
         last = norm if self.norm == "pre" else 0
         return self.layers * (attention + feed_forward + 2 * norm) + embeddings + unembedding + last
@@ -178,17 +323,35 @@ class GPTConfig:
     def flops_per_token(self, length: int | None = None) -> int:
         """Multiplications and additions for one token of the forward pass, in matrix products.
 
-        Two for each weight of a matrix, and 4 T C a layer for the scores and the mixing in a text
-        of length T (a causal kernel may skip half of these; they are counted whole). The backward
-        pass takes twice as many: together about 6 N for N parameters.
+        Two for each weight of a matrix, and 4 T H D a layer for the scores and the mixing in a text
+        of length T, or 2 T H (2 D + R) in latent attention, the plain form (a kernel may skip those
+        that causality or a window forbids; they are counted whole, as they are computed where the
+        weights are wanted). The backward pass takes twice as many: together about 6 N for N
+        parameters.
 
         Args:
             length: T; None: the whole context.
         """
         length = self.context_length if length is None else length
-        matrices = 4 * self.channels**2 + 2 * self.channels * self.width
-        layer = 2 * matrices + 4 * length * self.channels
+        matrices = sum(i * o for i, o, _ in self._attention_maps)
+        feed_forward = (2 + self.gated) * self.channels * self.width
+        if self.experts:
+            feed_forward = self.experts_used * feed_forward + self.channels * self.experts
+        matrices += feed_forward
+        mixing = self.heads * (2 * self.head_width + self.turned_width)
+        layer = 2 * matrices + 2 * length * mixing
         return self.layers * layer + 2 * self.vocabulary_size * self.channels
+
+    @property
+    def _attention_maps(self) -> list[tuple[int, int, bool]]:
+        """The matrices of an attention: inputs, outputs, and whether it may have a bias."""
+        c, of_heads = self.channels, self.heads * self.head_width
+        if self.latent is None:
+            rows = (self.heads + 2 * (self.kv_heads or self.heads)) * self.head_width
+            return [(c, rows, True), (of_heads, c, True)]
+        turned = self.turned_width
+        down = [(c, of_heads + self.heads * turned, True), (c, self.latent + turned, True)]
+        return [*down, (self.latent, 2 * of_heads, False), (of_heads, c, True)]
 
 
 def blocks_of(
@@ -201,18 +364,38 @@ def blocks_of(
         config: what they are.
         generator: draws the initial weights; on the CPU.
     """
+    of_keys: dict[str, Any] = {"kv_heads": config.kv_heads, "qk_norm": config.qk_norm}
+    of_experts: dict[str, Any] = {"experts": config.experts, "used": config.experts_used}
+    make_experts = partial(Experts, **of_experts, shift_rate=config.experts_shift)
     return kind(
         config.layers,
         channels=config.channels,
         heads=config.heads,
+        head_channels=config.head_channels,
+        **({"latent": config.latent} if config.latent else of_keys),
+        window=config.window,
+        global_every=config.global_every,
         hidden=config.hidden,
         norm=config.norm,
+        norm_kind=config.norm_kind,
         activation=ACTIVATIONS[config.activation],
+        gated=config.gated,
+        make_feed_forward=make_experts if config.experts else FeedForward,
         bias=config.bias,
         eps=config.eps,
         dropout=config.dropout,
+        rotary=config.positions == "rotary",
+        rotary_base=config.rotary_base,
+        rotary_scale=config.rotary_scale,
         generator=generator,
     )
+
+
+def positions_of(config: GPTConfig, *, generator: torch.Generator) -> LearnedPositions | None:
+    """The table of positions that a configuration describes; None if they are not learnt."""
+    if config.positions != "learnt":
+        return None
+    return LearnedPositions(config.context_length, channels=config.channels, generator=generator)
 
 
 @torch.no_grad()
@@ -231,7 +414,8 @@ def initialise(model: nn.Module, config: GPTConfig, *, generator: torch.Generato
     blocks = [part for part in model.modules() if isinstance(part, Block)]
     for block in blocks if config.scaled_residuals else ():
         attentions = [block.attention, *([block.cross_attention] if block.cross else [])]
-        for writer in (*(each.output for each in attentions), block.feed_forward.contract):
+        networks = [m for m in block.feed_forward.modules() if isinstance(m, FeedForward)]
+        for writer in (*(m.output for m in attentions), *(m.contract for m in networks)):
             writer.weight.div_(math.sqrt(2 * config.layers))
 
 
@@ -263,7 +447,7 @@ class Configured(nn.Module):
     @property
     def settings(self) -> dict[str, Any]:
         """Plain values, from which a model of the same sizes can be built."""
-        return asdict(self.config)
+        return self.config.settings
 
 
 class GPT(Configured):
@@ -284,9 +468,7 @@ class GPT(Configured):
         super().__init__()
         self.config = config
         self.embedding = nn.Parameter(torch.empty(config.vocabulary_size, config.channels))
-        self.positions = LearnedPositions(
-            config.context_length, channels=config.channels, generator=generator
-        )
+        self.positions = positions_of(config, generator=generator)
         self.decoder = blocks_of(Decoder, config, generator=generator)
         self.unembedding = None
         if not config.tied:
@@ -329,7 +511,7 @@ class GPT(Configured):
 
     def layers(self) -> list[list[nn.Parameter]]:
         """Its parameters by depth: embeddings, each block, and what is above the last."""
-        below = [self.embedding, *self.positions.parameters()]
+        below = [self.embedding, *(self.positions.parameters() if self.positions else ())]
         blocks = [[*block.parameters()] for block in self.decoder.blocks]
         above = [*self.decoder.final_norm.parameters()]
         if self.unembedding is not None:
@@ -349,4 +531,6 @@ class GPT(Configured):
                 f"{ids.shape[1]}{before}; cut the text, or score it in windows"
             )
         embedded = functional.embedding(ids, self.embedding)
-        return self.dropout(embedded + self.positions(ids.shape[1], start))
+        if self.positions is not None:
+            embedded = embedded + self.positions(ids.shape[1], start)
+        return self.dropout(embedded)

@@ -1,4 +1,4 @@
-"""How do GPT-2's published weights become our model's, and ours GPT-2's?
+"""How do GPT-2's published weights become our model's, and ours GPT-2's? And Llama's?
 
     ours                                      released                        stored
     embedding, positions.table                wte.weight, wpe.weight          as ours
@@ -16,7 +16,7 @@ The released layers are "Conv1D": x W + b with W of shape (inputs, outputs), whe
 
 A folder holds `config.json` and the weights: `model.safetensors`, or pieces of it with an index,
 or an older `pytorch_model.bin`. No file can run code: safetensors holds numbers only, and the
-older format is read with `weights_only=True`.
+older format is read with `weights_only=True`. What Llama's weights are called is in `gpt/llama`.
 
 Source: the layout of the checkpoints that OpenAI published for Radford et al. 2019, as the library
 `transformers` (Wolf et al. 2020) stores them.
@@ -42,6 +42,7 @@ from ..tokens.folders import SOURCE, fetch_gpt2_files
 from ..tools import downloads
 from ..tools.files import replacing, write_text
 from .gpt2 import GPT, GPTConfig
+from .llama import LLAMA, Layout, config_of
 
 _NAMES = {"small": "gpt2", "medium": "gpt2-medium", "large": "gpt2-large", "xl": "gpt2-xl"}
 _WEIGHTS, _INDEX, _OLD = "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin"
@@ -52,7 +53,10 @@ _FIELDS = {
     "heads": "n_head",
     "channels": "n_embd",
 }
-_ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_new", "relu": "relu"}
+_ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_new", "relu": "relu", "silu": "silu"}
+# What a file can say in other fields, or need not say to those who use the weights.
+_SAID = {*_FIELDS, "hidden", "activation", "eps", "dropout", "tied"}
+_SAID |= {"initial_std", "scaled_residuals"}
 # What a released model may say of itself, and the only value that our model has.
 _FIXED = {
     "model_type": "gpt2",
@@ -69,7 +73,6 @@ _PARTS = {
     "attention_norm": "ln_1",
     "feed_forward_norm": "ln_2",
 }
-_MASKS = re.compile(r"h\.\d+\.attn\.(bias|masked_bias)")  # stored in the files, not learnt
 
 
 class CheckpointError(ValueError):
@@ -77,30 +80,31 @@ class CheckpointError(ValueError):
 
 
 def load(folder: str | os.PathLike[str]) -> GPT:
-    """The model of a folder in the released format of GPT-2, in evaluation mode, on the CPU.
+    """The model of a folder in the released format of GPT-2 or Llama, evaluating, on the CPU.
 
     Names and shapes are compared before memory is taken for any weight, so that a small folder
     cannot ask for a large model.
 
     Raises:
         CheckpointError: a file is missing, cut off or of another kind; names, shapes or settings
-            are not those of a GPT-2; a weight is no floating-point number, or not finite; or a
-            tensor stands there under two names, with different values.
+            are not those of a GPT-2 or a Llama; a weight is no floating-point number, or not
+            finite; or a tensor stands there under two names, with different values.
     Warns:
         UserWarning: the three dropouts of the released format differ; ours is one.
     """
     folder = Path(folder)
-    config = _read_config(folder)
+    layout, config = _read_config(folder)
     with _opened(folder) as (stored, read):
-        names = _bare_names(stored, read, tied=config.tied, folder=folder)
+        names = _bare_names(stored, read, layout, tied=config.tied, folder=folder)
         shapes = {bare: stored[full] for bare, full in names.items()}
-        _check_shapes(config, shapes, folder)
+        _check_shapes(config, layout, shapes, folder)
         with torch.device("meta"):  # no memory, and nothing is drawn
             model = GPT(config, generator=torch.Generator("cpu"))
+        weights = layout.read_from(
+            config, lambda theirs: _checked(read(names[theirs]), theirs, folder)
+        )
         state = {}
-        for ours, theirs in released_names(config).items():
-            weight = _checked(read(names[theirs]), theirs, folder)
-            weight = weight.mT if _is_transposed(ours) else weight
+        for ours, weight in weights.items():
             own = torch.empty(weight.shape)  # a copy: stored tensors may share their memory
             state[ours] = nn.Parameter(own.copy_(weight))
     model.load_state_dict(state, assign=True)
@@ -108,30 +112,24 @@ def load(folder: str | os.PathLike[str]) -> GPT:
 
 
 def save(model: GPT, folder: str | os.PathLike[str]) -> Path:
-    """Write a model in the released format of GPT-2; return the folder.
+    """Write a model in the released format of GPT-2, or of Llama if it is one; return the folder.
 
     Each file takes its place whole or not at all.
 
     Raises:
-        ValueError: the model has something that the format cannot say: post-norm or no biases.
+        ValueError: the model has something that the format cannot say, such as post-norm.
     """
     config, folder = model.config, Path(folder)
-    if config.norm != "pre" or not config.bias:
-        raise ValueError(
-            "expected a pre-norm model with biases, as GPT-2 is, got "
-            f"norm={config.norm!r}, bias={config.bias}"
-        )
-    state = model.state_dict()
+    layout = LLAMA if config.positions == "rotary" else _GPT2
+    stored = layout.stored_config(config)
     released = {
-        f"{'' if theirs.startswith('lm_head') else 'transformer.'}{theirs}": (
-            state[ours].mT if _is_transposed(ours) else state[ours]
-        ).contiguous()
-        for ours, theirs in released_names(config).items()
+        f"{'' if name.startswith('lm_head') else layout.prefix}{name}": tensor.contiguous()
+        for name, tensor in layout.written(config, model.state_dict()).items()
     }
     folder.mkdir(parents=True, exist_ok=True)
     with replacing(folder / _WEIGHTS) as path:
         save_file(released, path, metadata={"format": "pt"})
-    write_text(folder / "config.json", json.dumps(_released_config(config), indent=2) + "\n")
+    write_text(folder / "config.json", json.dumps(stored, indent=2) + "\n")
     return folder
 
 
@@ -185,7 +183,7 @@ def _is_transposed(name: str) -> bool:
 # ---- config.json -----------------------------------------------------------------------------
 
 
-def _read_config(folder: Path) -> GPTConfig:
+def _read_config(folder: Path) -> tuple[Layout, GPTConfig]:
     path = folder / "config.json"
     try:
         stored = json.loads(path.read_text(encoding="utf-8"))
@@ -198,11 +196,20 @@ def _read_config(folder: Path) -> GPTConfig:
         raise CheckpointError(f"expected JSON in {path}, got something else: {error}") from None
     if not isinstance(stored, dict):
         raise CheckpointError(f"expected an object in {path}, got {type(stored).__name__}")
+    if stored.get("model_type") == "llama":
+        try:
+            return LLAMA, config_of(stored)
+        except (TypeError, ValueError, AttributeError) as error:
+            raise CheckpointError(f"{path} describes no Llama that is known: {error}") from error
+    return _GPT2, _gpt2_config(stored, path)
+
+
+def _gpt2_config(stored: Mapping, path: Path) -> GPTConfig:
     for name, only in _FIXED.items():
         if stored.get(name, only) != only:
             raise CheckpointError(
                 f"expected {name} = {only!r} in {path}, got {stored[name]!r}: a model of another "
-                "kind than GPT-2"
+                "kind than GPT-2 and Llama"
             )
     absent = [name for name in _FIELDS.values() if name not in stored]
     if absent:
@@ -236,7 +243,7 @@ def _dropout(stored: Mapping, path: Path) -> float:
         warnings.warn(
             f"{path} asks for {rates}, but this model has one dropout: training goes on with "
             f"{rates['resid_pdrop']!r} everywhere (nothing else depends on it)",
-            stacklevel=4,
+            stacklevel=5,
         )
     return rates["resid_pdrop"]
 
@@ -248,6 +255,11 @@ def _initial_std(stored: Mapping) -> float:
 
 
 def _released_config(config: GPTConfig) -> dict:
+    if unusual := config.unusual(_SAID):
+        raise ValueError(
+            "expected a pre-norm model with biases, as GPT-2 is, got "
+            + ", ".join(f"{name}={value!r}" for name, value in unusual.items())
+        )
     dropouts = dict.fromkeys(_DROPOUTS, config.dropout)
     return {
         "architectures": ["GPT2LMHeadModel"],
@@ -361,20 +373,25 @@ def _read_old(path: Path) -> dict[str, Tensor]:
 
 
 def _bare_names(
-    stored: Collection[str], read: Callable[[str], Tensor], *, tied: bool, folder: Path
+    stored: Collection[str],
+    read: Callable[[str], Tensor],
+    layout: Layout,
+    *,
+    tied: bool,
+    folder: Path,
 ) -> dict[str, str]:
     """The stored name of each tensor by its bare name; second names must say the same."""
     names: dict[str, str] = {}
     for full in stored:
-        bare = full.removeprefix("transformer.")
-        if _MASKS.fullmatch(bare):
+        bare = full.removeprefix(layout.prefix)
+        if layout.ignored.fullmatch(bare):
             continue
         if bare in names:
             _check_equal(names[bare], full, read, folder)
         names[bare] = full
-    if tied and (second := names.pop("lm_head.weight", None)) and "wte.weight" in names:
+    if tied and (second := names.pop("lm_head.weight", None)) and layout.table in names:
         hint = "; tie_word_embeddings in config.json must be false where the two differ"
-        _check_equal(names["wte.weight"], second, read, folder, hint)
+        _check_equal(names[layout.table], second, read, folder, hint)
     return names
 
 
@@ -388,15 +405,17 @@ def _check_equal(
         )
 
 
-def _check_shapes(config: GPTConfig, shapes: Mapping[str, tuple[int, ...]], folder: Path) -> None:
+def _check_shapes(
+    config: GPTConfig, layout: Layout, shapes: Mapping[str, tuple[int, ...]], folder: Path
+) -> None:
     """Whether the file holds what config.json says, by arithmetic: nothing is made to find out."""
-    blocks = {int(found[1]) for name in shapes if (found := _BLOCK.match(name))}
+    blocks = {int(found[1]) for name in shapes if (found := layout.block.match(name))}
     if len(blocks) != config.layers:  # a thousand million names are not written out to compare
         raise CheckpointError(
-            f"expected weights of {config.layers} blocks in {folder} (n_layer in config.json), got "
+            f"expected weights of {config.layers} blocks in {folder} (from config.json), got "
             f"{len(blocks)}"
         )
-    expected = _released_shapes(config)
+    expected = layout.shapes_of(config)
     _check_names(expected.keys(), shapes.keys(), folder)
     for name, shape in expected.items():
         if shapes[name] != shape:
@@ -404,9 +423,6 @@ def _check_shapes(config: GPTConfig, shapes: Mapping[str, tuple[int, ...]], fold
                 f"expected {name} in {folder} to have the shape {shape} (from config.json), got "
                 f"{shapes[name]}; config and weights are of two models"
             )
-
-
-_BLOCK = re.compile(r"h\.(\d{1,18})\.")
 
 
 def _released_shapes(config: GPTConfig) -> dict[str, tuple[int, ...]]:
@@ -427,6 +443,32 @@ def _released_shapes(config: GPTConfig) -> dict[str, tuple[int, ...]]:
             shapes |= {f"h.{i}.{part}.weight": shape, f"h.{i}.{part}.bias": shape[-1:]}
     shapes |= {"ln_f.weight": (c,), "ln_f.bias": (c,)}
     return shapes if config.tied else shapes | {"lm_head.weight": shapes["wte.weight"]}
+
+
+def _ours(config: GPTConfig, read: Callable[[str], Tensor]) -> dict[str, Tensor]:
+    return {
+        ours: read(theirs).mT if _is_transposed(ours) else read(theirs)
+        for ours, theirs in released_names(config).items()
+    }
+
+
+def _theirs(config: GPTConfig, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {
+        theirs: state[ours].mT if _is_transposed(ours) else state[ours]
+        for ours, theirs in released_names(config).items()
+    }
+
+
+_GPT2 = Layout(
+    prefix="transformer.",
+    table="wte.weight",
+    block=re.compile(r"h\.(\d{1,18})\."),
+    ignored=re.compile(r"h\.\d+\.attn\.(bias|masked_bias)"),  # masks
+    shapes_of=_released_shapes,
+    read_from=_ours,
+    written=_theirs,
+    stored_config=_released_config,
+)
 
 
 def _checked(weight: Tensor, name: str, folder: Path) -> Tensor:

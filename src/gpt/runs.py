@@ -6,10 +6,10 @@
     folder/best.pt           the weights of the least validation loss: to use
     folder/log.csv           a line for each validation: to see how it went
 
-A folder in GPT-2's released format (`config.json`, weights, and as its tokenizer `vocab.json` with
-`merges.txt` or the `tokenizer.json` of Hugging Face) can be used in its place, and so can what
-`release` makes of a run: the same, with `run.toml` and our `tokenizer.json`. Reading a folder runs
-none of its contents.
+A folder in the released format of GPT-2 or Llama (`config.json`, weights, and as its tokenizer
+`vocab.json` with `merges.txt` or the `tokenizer.json` of Hugging Face) can be used in its place,
+and so can what `release` makes of a run: the same, with `run.toml` and our `tokenizer.json`.
+Reading a folder runs none of its contents.
 
 Used by the command line, `next-token`, and by the chapters that show recorded runs.
 """
@@ -385,7 +385,7 @@ def train_run(
 
 
 def open_run(folder: Path | str, *, device: torch.device | str = "cpu") -> Run:
-    """The model and the tokenizer of a run, or of a folder in GPT-2's released format.
+    """The model and the tokenizer of a run, or of a folder in a released format.
 
     Raises:
         FileNotFoundError: the folder holds neither, or no tokenizer.
@@ -421,8 +421,8 @@ def _check_sizes(of_model: int, of_tokenizer: int, folder: Path) -> None:
 def release(run: Run, folder: Path | str) -> None:
     """Write what others need to use a run, and to repeat it: weights that cannot run code.
 
-    The weights are in GPT-2's released format, and as few files as can be: `config.json`,
-    `model.safetensors`, `tokenizer.json`, `run.toml`. `open_run` opens them.
+    The weights are in GPT-2's released format, or in Llama's, and as few files as can be:
+    `config.json`, `model.safetensors`, `tokenizer.json`, `run.toml`. `open_run` opens them.
 
     Raises:
         FileExistsError: the folder holds something. ValueError: the run was released already, or
@@ -522,7 +522,7 @@ def _compared(tables: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
 
 def _model_table(model: GPT) -> dict[str, Any]:
     """The settings of a model as the table [model] has them."""
-    table = asdict(model.config)
+    table = model.config.settings
     return {k: v for k, v in table.items() if k != "vocabulary_size" and v is not None}
 
 

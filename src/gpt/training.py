@@ -357,10 +357,11 @@ def _settings(model: nn.Module, data: Numbered, config: TrainConfig, team: Team)
     """All that a resumed run must have in common with the one before, by name."""
     own = getattr(model, "config", None)
     length = len(data) if isinstance(data, Sized) else None
+    of_model = asdict(own) if is_dataclass(own) and not isinstance(own, type) else {}
     parts = {
         "": asdict(config) | {"processes": team.size},
         "data.": getattr(data, "settings", None) or {"batches": length},
-        "model.": asdict(own) if is_dataclass(own) and not isinstance(own, type) else {},
+        "model.": getattr(own, "settings", None) or of_model,
         "parameters.": {"dtype": str(next(model.parameters()).dtype)},
     }
     plain = (bool, int, float, str, type(None))

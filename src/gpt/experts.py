@@ -1,0 +1,166 @@
+"""What if each token chose which feed-forward networks work on it?
+
+    p        = softmax(x Wrouter)                                   of each of E experts   (N, E)
+    chosen   = the K experts of the greatest p_e + shift_e                                 (N, K)
+    y        = sum over the chosen: w_e expert_e(x),  w_e = p_e / (p of all chosen)        (N, C)
+    balance  = E times the sum over e of (share of all choices that are e) (mean of p_e)
+    shift_e += rate sign(mean load - load of e)                     after each batch
+
+With K = 1 the weight is p_e itself: divided by itself it would teach the router nothing.
+The parameters are those of E networks, the operations those of K. Nothing but luck keeps all
+experts busy: either the balance is added to the loss, or the shifts, which choose but do not weigh,
+are moved after each batch. No expert has a capacity: none turns a token away.
+
+Axes: B texts, T positions, N = B T tokens, C channels, E experts, K of them used.
+Source: Shazeer et al. 2017; Fedus et al. 2022, equations 4 to 6 (balance); Jiang et al. 2024
+(Mixtral: the weights); Wang et al. 2024 (shifts: loss-free balancing).
+Derived in the chapter `gpt/gpt2`.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from ..attention.block import FeedForward
+from ..attention.heads import linear
+
+
+class Routing(NamedTuple):
+    """Where tokens go.
+
+    Attributes:
+        probs: (N, E); of the router.
+        chosen: (N, K); numbers of experts.
+        weights: (N, K); of their outputs; rows sum to 1 if K > 1.
+    """
+
+    probs: Tensor
+    chosen: Tensor
+    weights: Tensor
+
+
+def route(logits: Tensor, used: int, *, shift: Tensor | None = None) -> Routing:
+    """The experts of each token.
+
+    Args:
+        logits: (N, E).
+        used: K.
+        shift: (E,); added to the probabilities to choose, not to weigh.
+    Source: Jiang et al. 2024, section 2.1; Fedus et al. 2022, equation 2 (K = 1); Wang et al. 2024,
+    equation 3 (shift).
+    """
+    probs = torch.softmax(logits, dim=-1)
+    chosen = (probs if shift is None else probs + shift).topk(used, dim=-1).indices
+    weights = probs.gather(-1, chosen)
+    if used > 1:
+        weights = weights / weights.sum(-1, keepdim=True)
+    return Routing(probs, chosen, weights)
+
+
+def loads(routing: Routing) -> Tensor:
+    """The share of all choices that fell on each expert, (E,); they sum to 1."""
+    experts = routing.probs.shape[-1]
+    counts = torch.bincount(routing.chosen.flatten(), minlength=experts)
+    return counts / routing.chosen.numel()
+
+
+def balance_loss(routing: Routing) -> Tensor:
+    """E times the sum of load times mean probability: 1 if all are alike, E / K at worst.
+
+    Its gradient lowers the probability of experts in proportion to their loads.
+
+    Source: Fedus et al. 2022, equation 4; with K > 1 our loads are shares of all choices.
+    """
+    return routing.probs.shape[-1] * (loads(routing) * routing.probs.mean(0)).sum()
+
+
+def moved(shift: Tensor, routing: Routing, *, rate: float) -> Tensor:
+    """The shifts after a batch: up for experts of less than the mean load, down for the others.
+
+    Args:
+        shift: (E,).
+        routing: of the batch.
+        rate: by how much.
+    Source: Wang et al. 2024, algorithm 1.
+    """
+    return shift + rate * torch.sign(1 / len(shift) - loads(routing))
+
+
+class Experts(nn.Module):
+    """E feed-forward networks, of which each token uses K.
+
+    Args:
+        channels: C.
+        experts: E.
+        used: K.
+        shift_rate: `rate` of `moved`, after each batch in training; 0: the shifts stay 0.
+        generator: draws the initial weights; on the CPU.
+        of_each: options of `FeedForward`.
+    Raises:
+        ValueError: K is not from 1 to E.
+    """
+
+    shift: Tensor
+
+    def __init__(
+        self,
+        channels: int,
+        *,
+        experts: int,
+        used: int,
+        shift_rate: float = 0.0,
+        generator: torch.Generator,
+        **of_each: Any,
+    ):
+        super().__init__()
+        if not 1 <= used <= experts:
+            raise ValueError(f"expected from 1 to {experts} experts to be used, got {used}")
+        self.used, self.shift_rate = used, shift_rate
+        self.router = linear(channels, experts, bias=False, generator=generator)
+        self.experts = nn.ModuleList(
+            FeedForward(channels, **of_each, generator=generator) for _ in range(experts)
+        )
+        self.register_buffer("shift", torch.zeros(experts))
+        # called with each routing, if anybody wants them: `recorded_routings`
+        self.record: Callable[[Routing], None] | None = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., C) -> (..., C)."""
+        tokens = x.flatten(0, -2)  # (N, C)
+        routing = route(self.router(tokens), self.used, shift=self.shift)
+        result = torch.zeros_like(tokens)
+        for number, expert in enumerate(self.experts):
+            token, place = (routing.chosen == number).nonzero(as_tuple=True)
+            part = routing.weights[token, place, None] * expert(tokens[token])
+            result = result.index_add(0, token, part.to(result.dtype))
+        if self.record is not None:
+            self.record(routing)
+        if self.training and self.shift_rate and torch.is_grad_enabled():
+            with torch.no_grad():
+                self.shift.copy_(moved(self.shift, routing, rate=self.shift_rate))
+        return result.view_as(x)
+
+
+@contextmanager
+def recorded_routings(model: nn.Module) -> Iterator[dict[str, Routing]]:
+    """Inside the block, the last routing of each `Experts` is kept: {name of the module: routing}.
+
+    They carry gradients: sum(map(balance_loss, routings.values())) can be added to a loss.
+
+    Raises:
+        ValueError: the model has no experts.
+    """
+    found = {name: each for name, each in model.named_modules() if isinstance(each, Experts)}
+    if not found:
+        raise ValueError(f"expected a model with experts in it, got {type(model).__name__}")
+    routings: dict[str, Routing] = {}
+    for name, module in found.items():
+        module.record = lambda routing, name=name: routings.__setitem__(name, routing)
+    try:
+        yield routings
+    finally:
+        for module in found.values():
+            module.record = None
