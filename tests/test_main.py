@@ -534,7 +534,13 @@ def test_the_examples_of_settings_can_be_read():
     paths = {path.stem: path for path in (Path(__file__).parents[1] / "configs").glob("*.toml")}
     made = {name: RunConfig.from_tables(read_toml(path)) for name, path in paths.items()}
     assert made["minute"].training.rate(500) == pytest.approx(3e-4)
-    assert made["gpt2-124m"].gpt(50_257).parameters == 124_439_808  # Hugging Face's count
+    assert made["characters"].training.rate(2_000) == pytest.approx(1e-4)
+    assert made["python-docs"].data.text == "python-docs"
+    one, eight = made["gpt2-124m"], made["gpt2-124m-8"]
+    assert one.gpt(50_257).parameters == 124_439_808  # Hugging Face's count
+    assert one.model == eight.model
+    assert one.data.batch_size / one.training.accumulation == 12
+    assert eight.data.batch_size / eight.training.accumulation / 8 == 12
 
 
 def test_a_changed_text_is_noticed_when_a_run_is_resumed(tmp_path, capsys):
