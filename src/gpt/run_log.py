@@ -2,7 +2,8 @@
 
     train loss   = mean of the batches' losses since the last line, nats per token
     bits / byte  = validation loss / log 2 · tokens / bytes, of the validation part
-    tokens / s   = of the steps alone, without the validations
+    tokens / s   = of the steps alone, without the validations and without a process's first step,
+                   in which torch still loads parts of itself
     time left    = steps that are left · seconds per step, with the validations
 
 The lines are kept in `log.csv`, in the folder of the run, and can be printed as they come. After a
@@ -60,6 +61,7 @@ class RunLog:
         self.tokens_per_byte, self.say = tokens_per_byte, say
         self.done = 0  # at the last line
         self._begun: float | None = None
+        self._warm = False  # the first step has been taken
         self._alone = self._all = 0.0  # seconds of steps without validations, of all steps
         self._timed = self._count = 0  # how many these were
 
@@ -68,6 +70,8 @@ class RunLog:
         now = time.perf_counter()
         if self._begun is None:
             self.done = max((n for n in history.validation if n < step), default=0)
+        elif not self._warm:
+            self._warm = True
         else:
             self._all += now - self._begun
             self._count += 1
