@@ -118,13 +118,25 @@ KILLS = ["nothing written", "half written", "all written", "synced", "not replac
 
 
 def train_together(
-    folder, result, processes, rank, dropout=0.0, rows=7, stop_at=None, engine="sum", free=False
+    folder,
+    result,
+    processes,
+    rank,
+    dropout=0.0,
+    rows=7,
+    stop_at=None,
+    engine="sum",
+    free=False,
+    sharded=False,
+    apart=False,
+    kill_rank=None,
+    kill_at=None,
 ):
     """Fifty steps in several processes; the losses go into a file."""
     if processes > 1:
         distributed.init_process_group(
             "gloo",
-            init_method=f"file://{folder}/rendezvous-{stop_at}",
+            init_method=f"file://{folder}/rendezvous-{stop_at}-{kill_at}",
             rank=rank,
             world_size=processes,
             timeout=timedelta(seconds=30),
@@ -135,20 +147,34 @@ def train_together(
     def after(step, model):
         if step == stop_at:
             raise KeyboardInterrupt
+        if step == kill_at and rank == kill_rank:
+            die()
 
-    history = train(
-        model,
-        ragged(rows),
-        TrainConfig(
-            50, 0.01, warm_up=5, clip=0.5, every=10, save_every=10, accumulation=2, engine=engine
-        ),
-        validation=held_out(),
-        folder=f"{folder}/run",
-        resume=True,
-        changed=notes.append if free else None,
-        after=after,
-        progress=False,
-    )
+    try:
+        history = train(
+            model,
+            ragged(rows),
+            TrainConfig(
+                50,
+                0.01,
+                warm_up=5,
+                clip=0.5,
+                every=10,
+                save_every=10,
+                accumulation=2,
+                engine=engine,
+                sharded=sharded,
+            ),
+            validation=held_out(),
+            folder=f"{folder}/run-{rank}" if apart else f"{folder}/run",
+            resume=True,
+            changed=notes.append if free else None,
+            after=after,
+            progress=False,
+        )
+    except ValueError as error:
+        Path(f"{result}-{rank}.json").write_text(json.dumps({"error": str(error)}))
+        return
     weights = [local(p).flatten().tolist() for p in model.parameters()]
     found = {"losses": history.losses, "validation": history.validation, "weights": weights}
     Path(f"{result}-{rank}.json").write_text(json.dumps(found | {"notes": notes}))

@@ -96,8 +96,9 @@ def train(options: argparse.Namespace) -> None:
             flags.setdefault(table, {})[name] = value
     if options.init_from is not None:
         flags["data"]["init_from"] = options.init_from
-    if options.compile is not None:
-        flags.setdefault("training", {})["compile"] = options.compile
+    for name in ("compile", "sharded"):
+        if (chosen := getattr(options, name)) is not None:
+            flags.setdefault("training", {})[name] = chosen
     kept = options.folder / "run.toml"
     if options.config:
         tables = [read_toml(options.config)]
@@ -315,13 +316,19 @@ def add_to(command: Add) -> None:
         "--resume",
         action="store_true",
         help="go on with the run in the folder, with its settings; --steps, --batch-size, "
-        "--accumulation, --precision, --compile, --engine, --every and --save-every may be others",
+        "--accumulation, --precision, --compile, --engine, --sharded, --every and --save-every may "
+        "be others",
     )
     one.add_argument("--quiet", action="store_true", help="no progress bar, no lines")
     one.add_argument(
         "--compile",
         action=argparse.BooleanOptionalAction,
         help="turn model and loss into one program first, which takes a minute",
+    )
+    one.add_argument(
+        "--sharded",
+        action=argparse.BooleanOptionalAction,
+        help="each process writes its own share of a checkpoint, while training goes on",
     )
     one.add_argument(
         "--init-from",

@@ -304,6 +304,7 @@ def train_run(
         FloatingPointError: the loss is no longer finite.
     """
     folder, team = Path(folder), parallel.team()
+    team.check_shared(folder)
     begun = (folder / "run.toml").exists()
     if begun and not resume:
         raise FileExistsError(
