@@ -24,17 +24,8 @@ from ..tokens.folders import open_tokenizer
 from ..tools import parallel, runtime
 from . import gpt1_finetuning, run_log, runs, sampling
 from .gpt1_finetuning import FinetuneConfig
-from .runs import (
-    OF_TEXT,
-    OTHER_NAMES,
-    Run,
-    RunConfig,
-    floor_of,
-    open_run,
-    read_toml,
-    scores,
-    train_run,
-)
+from .run_config import OF_TEXT, OTHER_NAMES, RunConfig, read_toml
+from .runs import Run, floor_of, open_run, scores, train_run
 
 # Adds a command, which is called as its function is: (function, options of argparse) -> its parser.
 Add = Callable[..., argparse.ArgumentParser]
