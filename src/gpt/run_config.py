@@ -9,15 +9,15 @@ Used by `gpt/runs`, and so by the command line.
 """
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from ..texts import corpora
-from ..texts.microworld import MicroWorld
+from ..texts import corpora, microworld_words
+from ..texts.microworld import Floor, MicroWorld
 from ..tokens.bpe import BytePairTokenizer
 from ..tokens.bytes import WordTokenizer
 from ..tokens.shards import Shards
@@ -201,6 +201,13 @@ class RunConfig:
                 "were made: name a text"
             )
         return corpora.split(self.corpus(), validation=self.data.validation, test=self.data.test)
+
+    def floor_of(self, documents: Sequence[corpora.Document]) -> Floor | None:
+        """What a perfect model scores on documents of the micro-world; None for any other text."""
+        if (world := self.micro_world()) is None:
+            return None
+        words = ([*document.text.split(), microworld_words.END] for document in documents)
+        return world.floor_of(list(words))
 
     @property
     def _documents(self) -> int:

@@ -19,6 +19,7 @@ import platform
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import date
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -31,18 +32,18 @@ from ..likelihood.batches import Batches
 from ..likelihood.evaluation import Score, document_scores
 from ..likelihood.fitting import History
 from ..likelihood.models import device_of
-from ..texts import corpora, microworld_words
+from ..texts import corpora
 from ..texts.microworld import Floor
 from ..tokens.bpe import load as load_tokenizer
 from ..tokens.bytes import END, Tokenizer, stream_of
 from ..tokens.folders import kinds_in, open_tokenizer
 from ..tokens.shards import ShardedStream, ShardError, Shards
-from ..tools import checkpoints, parallel
+from ..tools import checkpoints, parallel, runtime
 from ..tools.files import write_text
 from . import pretrained, training
 from .gpt2 import GPT
 from .run_config import KNOWN, OF_TEXT, TOKENIZERS, RunConfig, read_toml
-from .run_log import RunLog
+from .run_log import RunLog, sample_of
 from .training import train
 
 _CHANGEABLE = {n if "." in n else f"training.{n}" for n in training.CHANGEABLE}
@@ -68,7 +69,7 @@ class Run:
     @property
     def config(self) -> RunConfig | None:
         """The settings of the run; None for a model that somebody else released."""
-        return _config_in(self.tables) if self.tables else None
+        return config_in(self.tables) if self.tables else None
 
     @property
     def end(self) -> int:
@@ -85,6 +86,7 @@ def train_run(
     progress: bool = True,
     say: Callable[[str], None] | None = None,
     changed: Callable[[str], None] | None = None,
+    sample_tokens: int = 0,
 ) -> History:
     """Train a tokenizer and a GPT on a text, and keep everything in a folder.
 
@@ -93,6 +95,7 @@ def train_run(
     Args:
         say: called with a line for each validation, in the first process.
         changed: as in `training.train`; None: every changed setting is an error.
+        sample_tokens: how long a text is drawn and said after each validation; 0: none.
 
     Raises:
         FileExistsError: the folder holds a run, and it is not to be resumed.
@@ -145,27 +148,19 @@ def train_run(
     team.wait()
     tokenizer = load_tokenizer(folder / "tokenizer.json")
     model = first.model if first else _model(config, tokenizer, device)
-    options = {
-        "context_length": model.config.context_length,
-        "batch_size": config.data.batch_size,
-        "seed": config.data.seed,
-        "first": tokenizer.specials[END] if config.data.whole else None,
-    }
-    of_training, of_validation = (
-        _batches(
-            shards.parts[name] if shards else stream_of(getattr(parts, name), tokenizer),
-            {"train": "training"}.get(name, name),
-            **options,
-        )
-        for name in ("train", "validation")
-    )
+    of_training, of_validation = batches_of(config, tokenizer, shards or parts)
     told = shards.parts["validation"].told if shards else None
     n_bytes = told.bytes if told else parts.validation.n_bytes
+    # A model in shares is gathered block by block, for which the others would have to draw, too.
+    drawn = sample_tokens and say and not (team.size > 1 and config.training.engine == "fsdp")
     log = RunLog(
         folder,
         steps=config.training.steps,
         rate=config.training.rate,
         tokens_per_byte=(len(of_validation.ids) - 1) / n_bytes,
+        flops_per_token=3 * model.config.flops_per_token(),
+        peak=runtime.peak_flops(device, config.training.precision, team.size),
+        sample=partial(sample_of, model, tokenizer, sample_tokens) if drawn else None,
         say=say,
     )
     torch.manual_seed(config.data.seed)  # dropout draws from the global generator
@@ -180,6 +175,39 @@ def train_run(
         keepers=[log],
         progress=progress,
     )
+
+
+def batches_of(
+    config: RunConfig, tokenizer: Tokenizer, source: Shards | corpora.Split
+) -> tuple[Batches, Batches]:
+    """The batches of a run, endless: of the training part, and of the validation part.
+
+    Raises:
+        ValueError: a part is shorter than one piece.
+    """
+    made = []
+    for part, name in (("train", "training"), ("validation", "validation")):
+        ids: Tensor | ShardedStream
+        if isinstance(source, Shards):
+            ids = source.parts[part]
+        else:
+            ids = stream_of(getattr(source, part), tokenizer)
+        try:
+            made.append(
+                Batches(
+                    ids,
+                    context_length=config.model["context_length"],
+                    batch_size=config.data.batch_size,
+                    seed=config.data.seed,
+                    first=tokenizer.specials[END] if config.data.whole else None,
+                )
+            )
+        except ValueError as error:
+            raise ValueError(
+                f"the {name} part of the text has {len(ids):,} tokens: {error}; use a longer text "
+                "or a shorter context"
+            ) from error
+    return made[0], made[1]
 
 
 def open_run(folder: Path | str, *, device: torch.device | str = "cpu") -> Run:
@@ -198,7 +226,7 @@ def open_run(folder: Path | str, *, device: torch.device | str = "cpu") -> Run:
         model, step = pretrained.load(folder).to(device), tables.get("made", {}).get("step")
         _check_sizes(model.config.vocabulary_size, tokenizer.vocabulary_size, folder)
         return Run(model, tokenizer, tables, step)
-    model = _model(_config_in(tables), tokenizer, device)
+    model = _model(config_in(tables), tokenizer, device)
     step = training.load_best(model, folder)
     return Run(model.eval(), tokenizer, tables, step)
 
@@ -259,31 +287,17 @@ def scores(
 
 def floor_of(run: Run, documents: Sequence[corpora.Document]) -> Floor | None:
     """What a perfect model scores on documents of the micro-world; None for any other text."""
-    world = run.config.micro_world() if run.config else None
-    if world is None:
-        return None
-    return world.floor_of(
-        [[*document.text.split(), microworld_words.END] for document in documents]
-    )
+    return run.config.floor_of(documents) if run.config else None
 
 
-def _config_in(tables: Mapping[str, Mapping[str, Any]]) -> RunConfig:
+def config_in(tables: Mapping[str, Mapping[str, Any]]) -> RunConfig:
+    """The settings of a run, of the tables in its `run.toml`."""
     return RunConfig.from_tables({name: tables[name] for name in KNOWN.keys() & tables.keys()})
 
 
 def _model(config: RunConfig, tokenizer: Tokenizer, device: torch.device | str) -> GPT:
     generator = torch.Generator().manual_seed(config.data.seed)
     return GPT(config.gpt(tokenizer.vocabulary_size), generator=generator).to(device)
-
-
-def _batches(stream: Tensor | ShardedStream, part: str, **options: Any) -> Batches:
-    try:
-        return Batches(stream, **options)
-    except ValueError as error:
-        raise ValueError(
-            f"the {part} part of the text has {len(stream):,} tokens: {error}; use a longer text "
-            "or a shorter context"
-        ) from error
 
 
 def _compared(tables: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
