@@ -1,9 +1,13 @@
 """`src.gpt.training` against a loop written out, worked numbers, and what training must not do."""
 
+import ast
+import inspect
 import json
 import math
+import os
 import random
 import re
+import shutil
 import signal
 import tomllib
 from contextlib import suppress
@@ -736,10 +740,7 @@ def test_the_loss_that_is_compiled_is_the_loss(index):
 
 
 def test_compile_makes_one_graph_of_model_and_loss_for_all_steps(monkeypatch):
-    """torch's own compiler front end, without the minute that its code generator takes.
-
-    `benchmarks/gpt.py` compiles with that, too, and compares the loss.
-    """
+    """torch's own compiler front end, without the minute that its code generator takes."""
     graphs = []
 
     def run_as_it_is(graph, inputs):
@@ -755,6 +756,45 @@ def test_compile_makes_one_graph_of_model_and_loss_for_all_steps(monkeypatch):
     called = {node.target for node in graph.graph.nodes}
     assert {functional.cross_entropy, functional.embedding} <= called
     assert history.losses == pytest.approx(long_run(training_runs.small_gpt()).losses, rel=1e-4)
+
+
+@pytest.mark.skipif(
+    not (shutil.which("c++") or os.environ.get("CI")), reason="torch.compile needs a C++ compiler"
+)
+def test_a_run_that_is_really_compiled_is_the_run(tmp_path, monkeypatch):
+    """With torch's code generator, into a cache of its own: half a minute."""
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    torch._dynamo.reset()
+    history = long_run(training_runs.small_gpt(), compile=True)
+    assert list(tmp_path.rglob("*.so"))  # machine code
+    plain = long_run(training_runs.small_gpt())
+    assert history.losses == pytest.approx(plain.losses, rel=1e-5)
+    assert plain.losses[0] - plain.losses[-1] > 0.05
+
+
+def test_the_loop_is_short_and_flat():
+    """One loop for all that trains: at most 40 lines, and nothing in it is nested four deep."""
+    (loop,) = [
+        node
+        for node in ast.walk(ast.parse(inspect.getsource(fitting.take_steps)))
+        if isinstance(node, ast.For) and ast.unparse(node.iter) == "steps"
+    ]
+    assert loop.end_lineno - loop.lineno < 40
+
+    def depth(node):
+        inside = max((depth(child) for child in ast.iter_child_nodes(node)), default=0)
+        return inside + isinstance(node, ast.For | ast.If | ast.While | ast.Try | ast.With)
+
+    assert depth(loop) <= 3
+    called = [
+        node.func.attr if isinstance(node.func, ast.Attribute) else node.func.id
+        for node in sorted(
+            (node for node in ast.walk(loop) if isinstance(node, ast.Call)),
+            key=lambda node: (node.lineno, node.col_offset),
+        )
+    ]
+    order = ["supply", "zero_grad", "backward", "clip_grad_norm_", "step", "validate", "keep"]
+    assert [name for name in called if name in order] == order
 
 
 def test_the_bar_says_loss_and_speed(monkeypatch):
@@ -1107,6 +1147,15 @@ def test_engines_give_the_losses_of_one_process(server, tmp_path, engine):
         assert [*found["validation"].values()] == pytest.approx(
             [*alone["validation"].values()], abs=1e-5
         )
+
+
+def test_ddp_sends_with_the_last_part_of_a_batch_only(server, tmp_path):
+    """Were it to send with each, or with none, the processes' parameters would differ."""
+    (alone,) = together(server, tmp_path / "one", 1, rows=12, parts=3)
+    first, second = together(server, tmp_path / "ddp", 2, rows=12, parts=3, engine="ddp")
+    assert first["weights"] == second["weights"]
+    assert first["losses"] == pytest.approx(alone["losses"], abs=1e-5)
+    assert first["sent"] == second["sent"] == 50
 
 
 def test_a_run_goes_on_with_other_engines_and_numbers_of_processes(server, tmp_path):

@@ -10,7 +10,9 @@ from pathlib import Path
 import torch
 import torch._dynamo  # torch's first optimiser imports it, which takes a second in each child
 from torch import distributed
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 
+from src.gpt import many_cores
 from src.gpt.gpt2 import GPT, GPTConfig
 from src.gpt.many_cores import local
 from src.gpt.training import TrainConfig, train
@@ -117,6 +119,24 @@ def arm(where):
 KILLS = ["nothing written", "half written", "all written", "synced", "not replaced", "replaced"]
 
 
+def count_buckets():
+    """A list that grows with each bucket of gradients that DDP sends."""
+    sent, wrap = [], many_cores.DistributedDataParallel
+
+    def wrapped(model):
+        run = wrap(model)
+
+        def hook(group, bucket):
+            sent.append(bucket.index())
+            return default_hooks.allreduce_hook(group, bucket)
+
+        run.register_comm_hook(None, hook)
+        return run
+
+    many_cores.DistributedDataParallel = wrapped
+    return sent
+
+
 def train_together(
     folder,
     result,
@@ -131,6 +151,7 @@ def train_together(
     apart=False,
     kill_rank=None,
     kill_at=None,
+    parts=2,
 ):
     """Fifty steps in several processes; the losses go into a file."""
     if processes > 1:
@@ -143,6 +164,8 @@ def train_together(
         )
     seed_everything(6)
     model, notes = small_gpt(dropout, seed=rank), []  # the first process's parameters count
+
+    sent = count_buckets() if engine == "ddp" else []
 
     def after(step, model):
         if step == stop_at:
@@ -161,7 +184,7 @@ def train_together(
                 clip=0.5,
                 every=10,
                 save_every=10,
-                accumulation=2,
+                accumulation=parts,
                 engine=engine,
                 sharded=sharded,
             ),
@@ -176,5 +199,10 @@ def train_together(
         Path(f"{result}-{rank}.json").write_text(json.dumps({"error": str(error)}))
         return
     weights = [local(p).flatten().tolist() for p in model.parameters()]
-    found = {"losses": history.losses, "validation": history.validation, "weights": weights}
+    found = {
+        "losses": history.losses,
+        "validation": history.validation,
+        "weights": weights,
+        "sent": len(sent),
+    }
     Path(f"{result}-{rank}.json").write_text(json.dumps(found | {"notes": notes}))
