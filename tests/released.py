@@ -81,7 +81,7 @@ class Corpora:
 
     def remember(self, monkeypatch):
         """Have runs take from here what is known."""
-        of_config, kinds, stream_of = RunConfig.parts, runs._TOKENIZERS, runs.stream_of
+        of_config, kinds, stream_of = RunConfig.parts, runs.TOKENIZERS, runs.stream_of
 
         def parts(config):
             key = (config.data, tuple(sorted(config.world.items())))
@@ -103,5 +103,5 @@ class Corpora:
 
         monkeypatch.setattr(RunConfig, "parts", parts)
         once = {kind: SimpleNamespace(train=partial(train, kind)) for kind in kinds}
-        monkeypatch.setattr(runs, "_TOKENIZERS", once)
+        monkeypatch.setattr(runs, "TOKENIZERS", once)
         monkeypatch.setattr(runs, "stream_of", stream)

@@ -6,20 +6,23 @@ import json
 import os
 import subprocess
 import sys
+from itertools import islice
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from oracles import greatest_difference
 
 from src.__main__ import main
-from src.gpt import gpt1_finetuning, pretrained, run_log, runs
+from src.gpt import commands, gpt1_finetuning, pretrained, run_log, runs
 from src.gpt.commands import _texts
 from src.gpt.gpt2 import GPT, GPTConfig
 from src.gpt.runs import RunConfig, open_run, read_toml, scores
 from src.likelihood.evaluation import total
+from src.likelihood.smoothing import NgramModel
 from src.texts import labelled
-from src.texts.corpora import Document
+from src.texts.corpora import Corpus, Document
 from src.tokens.bpe import BytePairTokenizer
 
 TEXT = "".join(
@@ -554,6 +557,83 @@ def test_runs_are_drawn_side_by_side(folder, tmp_path, capsys):
     assert names[1] == 1
 
 
+def test_a_run_is_drawn_beside_a_model_that_counts(folder, tmp_path, capsys):
+    command = ["plot", folder, "--to", tmp_path / "beside.svg", "--ngram"]
+    status, out, _ = said(capsys, *command, 2)
+    assert status == 0
+    name, height = out.splitlines()[-1].removesuffix(" nats per token").split(": ")
+    assert name == "2-gram model"
+    run = open_run(folder)
+    data, scored = runs.batches_of(run.config, run.tokenizer, run.config.parts())
+    model = NgramModel.fit(
+        data.ids.numpy(),
+        order=2,
+        vocabulary_size=run.tokenizer.vocabulary_size,
+        end=run.end,
+    )
+    nats = [model.score(torch.cat([x, y[:, -1:]], 1).numpy()) for x, y in islice(scored, 20)]
+    assert float(height) == pytest.approx(float(np.mean(nats)), abs=1e-4)
+    assert '<g id="legend_1">' in (tmp_path / "beside.svg").read_text(encoding="utf-8")
+    assert said(capsys, *command, 0)[0] == 1
+
+
+def test_a_run_on_the_micro_world_is_drawn_beside_a_perfect_model(world_run, tmp_path, capsys):
+    status, out, _ = said(capsys, "plot", world_run, "--to", tmp_path / "world.svg")
+    run = open_run(world_run)
+    floor = run.config.floor_of(list(run.config.parts().validation))
+    assert status == 0
+    assert f"a perfect model: {floor.loss:.4f} nats per token" in out
+
+
+def test_a_run_that_is_not_quiet_says_a_text_after_each_line(text, tmp_path, capsys):
+    command = ["train", text, "--folder", tmp_path / "run", "--steps", "4", *SHORT]
+    command.remove("--quiet")
+    _, out, _ = said(capsys, *command, "--sample-tokens", "9")
+    lines = out.splitlines()
+    assert sum(line.startswith("step ") for line in lines) == 2
+    assert sum(line.startswith("    ") for line in lines) >= 2
+    history = torch.load(tmp_path / "run" / "last.pt", weights_only=True)["history"]
+    _, out, _ = said(capsys, *command[:3], tmp_path / "other", *command[4:], "--sample-tokens", 0)
+    assert not any(line.startswith("    ") for line in out.splitlines())
+    other = torch.load(tmp_path / "other" / "last.pt", weights_only=True)["history"]
+    assert other == history
+
+
+def test_a_published_model_or_text_is_fetched_once(tmp_path, monkeypatch, capsys):
+    asked = []
+
+    def download(size, folder):
+        asked.append(size)
+        return folder
+
+    monkeypatch.setattr(pretrained, "download", download)
+    status, out, _ = said(capsys, "fetch", "gpt2-medium", "--folder", tmp_path / "a b")
+    assert (status, asked) == (0, ["medium"])
+    assert f"next-token sample '{tmp_path / 'a b'}'" in out
+    corpus = Corpus("shakespeare", (Document("one", "To be"),))
+    monkeypatch.setattr(commands.corpora, "load", {"shakespeare": corpus}.__getitem__)
+    status, out, _ = said(capsys, "fetch", "shakespeare")
+    assert status == 0
+    assert out.startswith("shakespeare: 5 bytes")
+    with pytest.raises(SystemExit) as stopped:
+        said(capsys, "fetch", "gpt5")
+    assert stopped.value.code == 2
+
+
+def test_the_fastest_precision_of_the_device_is_taken_unless_one_is_named(
+    text, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr(commands.runtime, "fast_precision", lambda device: "bfloat16")
+    for name, more, precision in (
+        ("untold", [], "bfloat16"),
+        ("told", ["--dtype", "float32"], "float32"),
+    ):
+        folder = tmp_path / name
+        assert said(capsys, "train", text, "--folder", folder, "--steps", 4, *SHORT, *more)[0] == 0
+        assert read_toml(folder / "run.toml")["training"]["precision"] == precision
+    assert said(capsys, "train", "--folder", folder, "--resume", "--quiet")[2] == ""  # as begun
+
+
 def test_a_folder_without_a_log_is_not_drawn(tmp_path, capsys):
     status, _, err = said(capsys, "plot", tmp_path, "--to", tmp_path / "none.svg")
     assert status == 1
@@ -565,7 +645,13 @@ def test_the_examples_of_settings_can_be_read():
     paths = {path.stem: path for path in (Path(__file__).parents[1] / "configs").glob("*.toml")}
     made = {name: RunConfig.from_tables(read_toml(path)) for name, path in paths.items()}
     assert made["minute"].training.rate(500) == pytest.approx(3e-4)
-    assert made["gpt2-124m"].gpt(50_257).parameters == 124_439_808  # Hugging Face's count
+    assert made["characters"].training.rate(2_000) == pytest.approx(1e-4)
+    assert made["python-docs"].data.text == "python-docs"
+    one, eight = made["gpt2-124m"], made["gpt2-124m-8"]
+    assert one.gpt(50_257).parameters == 124_439_808  # Hugging Face's count
+    assert one.model == eight.model
+    assert one.data.batch_size / one.training.accumulation == 12
+    assert eight.data.batch_size / eight.training.accumulation / 8 == 12
 
 
 def test_a_changed_text_is_noticed_when_a_run_is_resumed(tmp_path, capsys):

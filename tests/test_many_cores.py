@@ -5,7 +5,7 @@ import torch
 
 from src.gpt.gpt2 import GPTConfig
 from src.gpt.many_cores import Held, all_reduce, bytes_held, check_pieces, reduce_scatter, shared
-from src.tools.parallel import Team
+from src.tools.parallel import Team, joined
 from src.tools.processes import in_processes
 
 
@@ -161,3 +161,25 @@ def test_a_failure_in_a_process_shows_its_traceback():
 def test_processes_that_wait_for_ever_are_stopped():
     with pytest.raises(TimeoutError, match="2 processes to end within 12 s"):
         in_processes(2, waiting, seconds=12)
+
+
+def waiting_for_one_that_sleeps(team):
+    import time
+
+    if team.rank == 0:
+        time.sleep(600)
+    team.wait()
+
+
+def test_a_process_does_not_wait_for_another_for_ever(monkeypatch):
+    monkeypatch.setenv("NEXT_TOKEN_TIMEOUT", "3")
+    with pytest.raises(RuntimeError, match=r"(?s)one failed:\nTraceback.*[Tt]imed out"):
+        in_processes(2, waiting_for_one_that_sleeps, seconds=120)
+
+
+@pytest.mark.parametrize("text", ["soon", "0", "-1", "inf", "nan"])
+def test_a_time_to_wait_that_is_none_is_refused(monkeypatch, text):
+    monkeypatch.setenv("NEXT_TOKEN_TIMEOUT", text)
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "one")
+    with pytest.raises(ValueError, match=f"NEXT_TOKEN_TIMEOUT in seconds, above 0, got '{text}'"):
+        joined().__enter__()

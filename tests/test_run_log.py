@@ -1,20 +1,25 @@
 """One line for each validation, in a file and to whom it may concern."""
 
 import math
+import sys
+from types import SimpleNamespace
 
 import pytest
+import torch
 import training_runs
 
 from src.gpt import run_log
+from src.gpt.gpt2 import GPT, GPTConfig
 from src.gpt.run_log import RunLog
 from src.gpt.training import TrainConfig, train
+from src.tokens.bytes import ByteTokenizer
 
 CONFIG = TrainConfig(steps=10, learning_rate=0.01, warm_up=3, every=4, save_every=2)
 
 
-def logged(folder, *, after=None, resume=False, say=None, log=True):
+def logged(folder, *, after=None, resume=False, say=None, log=True, **more):
     model = training_runs.small_gpt()
-    keeper = RunLog(folder, steps=10, rate=CONFIG.rate, tokens_per_byte=0.5, say=say)
+    keeper = RunLog(folder, steps=10, rate=CONFIG.rate, tokens_per_byte=0.5, say=say, **more)
     return train(
         model,
         training_runs.numbered(),
@@ -29,7 +34,7 @@ def logged(folder, *, after=None, resume=False, say=None, log=True):
 
 
 def without_times(folder):
-    times = ("tokens_per_second", "seconds_left")
+    times = ("tokens_per_second", "share_of_peak", "seconds_left")
     rows = run_log.read(folder / "log.csv")
     return [{name: row[name] for name in row if name not in times} for row in rows]
 
@@ -83,6 +88,64 @@ def test_a_line_says_what_the_row_knows(tmp_path):
     assert lines[0].startswith("step 0/10  0 tokens  validation ")
     for word in ("train ", "bits/byte", "rate 1.00e-03", "norm ", "tokens/s", "0:00 left"):
         assert word in lines[-1]
+
+
+def test_the_share_of_the_peak_is_left_out_where_no_peak_is_known(tmp_path):
+    lines = []
+    logged(tmp_path / "known", flops_per_token=300.0, peak=1e9, say=lines.append)
+    last = run_log.read(tmp_path / "known" / "log.csv")[-1]
+    assert last["share_of_peak"] == pytest.approx(last["tokens_per_second"] * 300 / 1e9)
+    assert f"{last['share_of_peak']:.1%} of peak" in lines[-1]
+    logged(tmp_path / "other", flops_per_token=300.0, say=lines.append)
+    assert run_log.read(tmp_path / "other" / "log.csv")[-1]["share_of_peak"] is None
+    assert "peak" not in lines[-1]
+
+
+def test_a_text_is_drawn_after_each_validation_and_changes_nothing(tmp_path):
+    lines, count = [], iter(range(9))
+    plain = logged(tmp_path / "plain")
+    drawn = logged(
+        tmp_path / "drawn", say=lines.append, sample=lambda: f"text {next(count)}\nof two lines"
+    )
+    assert lines[1::2] == [f"    text {n}\n    of two lines" for n in range(4)]
+    assert drawn == plain
+
+
+def test_a_model_draws_a_text_and_goes_on_with_its_dropout_as_it_was():
+    tokenizer = ByteTokenizer()
+    config = GPTConfig(256, context_length=8, layers=1, heads=2, channels=6, dropout=0.3)
+    model = GPT(config, generator=torch.Generator().manual_seed(0)).train()
+    before = torch.get_rng_state()
+    first, again = (run_log.sample_of(model, tokenizer, 11) for _ in range(2))
+    assert first == again
+    assert 0 < len(first) <= 11
+    assert model.training
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+class Writer:
+    """What tensorboard's does: it gets a folder, and then numbers."""
+
+    made = ()
+
+    def __init__(self, folder):
+        Writer.made = (*Writer.made, self)
+        self.folder, self.scalars = folder, {}
+
+    def add_scalar(self, name, value, step):
+        self.scalars.setdefault(name, {})[step] = value
+
+
+def test_the_numbers_go_to_tensorboard_where_it_is_installed(tmp_path, monkeypatch):
+    monkeypatch.setitem(
+        sys.modules, "torch.utils.tensorboard", SimpleNamespace(SummaryWriter=Writer)
+    )
+    history = logged(tmp_path)
+    (writer,) = Writer.made
+    assert writer.folder == str(tmp_path / "tensorboard")
+    assert writer.scalars["validation_loss"] == history.validation
+    assert list(writer.scalars["gradient_norm"]) == [4, 8, 10]
+    assert "step" not in writer.scalars
 
 
 @pytest.mark.parametrize("text", ["step,loss\n1,2\n", ",".join(run_log.COLUMNS) + "\nmany\n1,x\n"])

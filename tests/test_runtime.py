@@ -137,3 +137,31 @@ def test_where_cuda_has_not_started_the_block_makes_its_setting(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
     with runtime.deterministic():
         assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
+
+
+@pytest.mark.parametrize(
+    ("name", "precision", "peak"),
+    [
+        ("NVIDIA A100-SXM4-80GB", "bfloat16", 312e12),
+        ("NVIDIA H100 80GB HBM3", "bfloat16", 989e12),
+        ("NVIDIA H100 PCIe", "float32", 378e12),
+        ("NVIDIA GeForce GT 710", "bfloat16", None),
+    ],
+)
+def test_the_peak_of_a_gpu_is_looked_up_by_its_name(monkeypatch, name, precision, peak):
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: name)
+    assert runtime.peak_flops(torch.device("cuda"), precision) == peak
+    if peak:
+        assert runtime.peak_flops(torch.device("cuda"), precision, 8) == 8 * peak
+    assert runtime.peak_flops(torch.device("cpu"), precision) is None
+
+
+@pytest.mark.parametrize(("supported", "precision"), [(True, "bfloat16"), (False, "float32")])
+def test_a_gpu_multiplies_in_bfloat16_where_it_can(monkeypatch, supported, precision):
+    chosen = []
+    monkeypatch.setattr(torch, "set_float32_matmul_precision", chosen.append)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: supported)
+    assert runtime.fast_precision(torch.device("cpu")) == "float32"
+    assert chosen == []
+    assert runtime.fast_precision(torch.device("cuda")) == precision
+    assert chosen == ["high"]

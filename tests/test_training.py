@@ -1,9 +1,13 @@
 """`src.gpt.training` against a loop written out, worked numbers, and what training must not do."""
 
+import ast
+import inspect
 import json
 import math
+import os
 import random
 import re
+import shutil
 import signal
 import tomllib
 from contextlib import suppress
@@ -30,6 +34,7 @@ from src.likelihood.fitting import History, fit, mean_loss
 from src.likelihood.maximum_likelihood import negative_log_likelihood
 from src.likelihood.neural import SoftmaxBigram, WindowMLP
 from src.tools import checkpoints
+from src.tools.runtime import seed_everything
 
 B, T, V, N = 3, 5, 7, 101
 
@@ -735,10 +740,7 @@ def test_the_loss_that_is_compiled_is_the_loss(index):
 
 
 def test_compile_makes_one_graph_of_model_and_loss_for_all_steps(monkeypatch):
-    """torch's own compiler front end, without the minute that its code generator takes.
-
-    `benchmarks/gpt.py` compiles with that, too, and compares the loss.
-    """
+    """torch's own compiler front end, without the minute that its code generator takes."""
     graphs = []
 
     def run_as_it_is(graph, inputs):
@@ -754,6 +756,45 @@ def test_compile_makes_one_graph_of_model_and_loss_for_all_steps(monkeypatch):
     called = {node.target for node in graph.graph.nodes}
     assert {functional.cross_entropy, functional.embedding} <= called
     assert history.losses == pytest.approx(long_run(training_runs.small_gpt()).losses, rel=1e-4)
+
+
+@pytest.mark.skipif(
+    not (shutil.which("c++") or os.environ.get("CI")), reason="torch.compile needs a C++ compiler"
+)
+def test_a_run_that_is_really_compiled_is_the_run(tmp_path, monkeypatch):
+    """With torch's code generator, into a cache of its own: half a minute."""
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    torch._dynamo.reset()
+    history = long_run(training_runs.small_gpt(), compile=True)
+    assert list(tmp_path.rglob("*.so"))  # machine code
+    plain = long_run(training_runs.small_gpt())
+    assert history.losses == pytest.approx(plain.losses, rel=1e-5)
+    assert plain.losses[0] - plain.losses[-1] > 0.05
+
+
+def test_the_loop_is_short_and_flat():
+    """One loop for all that trains: at most 40 lines, and nothing in it is nested four deep."""
+    (loop,) = [
+        node
+        for node in ast.walk(ast.parse(inspect.getsource(fitting.take_steps)))
+        if isinstance(node, ast.For) and ast.unparse(node.iter) == "steps"
+    ]
+    assert loop.end_lineno - loop.lineno < 40
+
+    def depth(node):
+        inside = max((depth(child) for child in ast.iter_child_nodes(node)), default=0)
+        return inside + isinstance(node, ast.For | ast.If | ast.While | ast.Try | ast.With)
+
+    assert depth(loop) <= 3
+    called = [
+        node.func.attr if isinstance(node.func, ast.Attribute) else node.func.id
+        for node in sorted(
+            (node for node in ast.walk(loop) if isinstance(node, ast.Call)),
+            key=lambda node: (node.lineno, node.col_offset),
+        )
+    ]
+    order = ["supply", "zero_grad", "backward", "clip_grad_norm_", "step", "validate", "keep"]
+    assert [name for name in called if name in order] == order
 
 
 def test_the_bar_says_loss_and_speed(monkeypatch):
@@ -1108,6 +1149,15 @@ def test_engines_give_the_losses_of_one_process(server, tmp_path, engine):
         )
 
 
+def test_ddp_sends_with_the_last_part_of_a_batch_only(server, tmp_path):
+    """Were it to send with each, or with none, the processes' parameters would differ."""
+    (alone,) = together(server, tmp_path / "one", 1, rows=12, parts=3)
+    first, second = together(server, tmp_path / "ddp", 2, rows=12, parts=3, engine="ddp")
+    assert first["weights"] == second["weights"]
+    assert first["losses"] == pytest.approx(alone["losses"], abs=1e-5)
+    assert first["sent"] == second["sent"] == 50
+
+
 def test_a_run_goes_on_with_other_engines_and_numbers_of_processes(server, tmp_path):
     """One process, two that share out the model, four that add up, and one again."""
     (alone,) = together(server, tmp_path / "alone", 1, rows=8)
@@ -1130,6 +1180,92 @@ def test_a_run_goes_on_with_other_engines_and_numbers_of_processes(server, tmp_p
         f"engine = 'sum' after step 30, 'ddp' before: {rounding}, which changes the last bits",
         f"processes = 1 after step 30, 4 before: {rounding}, and other units are dropped",
     ]
+
+
+def test_folders_that_processes_do_not_share_end_the_run_in_all_of_them(server, tmp_path):
+    for answer in together(server, tmp_path, 3, apart=True):  # and none waits for another
+        assert "is not seen by [1, 2]: several machines need a shared" in answer["error"]
+    assert list(tmp_path.glob("run-*/*")) == []
+
+
+def test_shares_of_some_processes_are_read_by_any_number_of_others(server, tmp_path):
+    (alone,) = together(server, tmp_path / "alone", 1, rows=8)
+    run, ways = tmp_path / "moved" / "run", ((2, "fsdp", 26), (4, "fsdp", 37), (1, "sum", None))
+    for processes, engine, stop in ways:
+        with suppress(AssertionError):  # it is stopped
+            found = None
+            options = {"engine": engine, "stop_at": stop, "free": True, "sharded": True}
+            found = together(server, tmp_path / "moved", processes, rows=8, **options)
+        state = checkpoints.read(run / "last.pt")
+        assert state["model"] == {}
+        assert len(state["random"]) in (processes, max(1, processes // 2))
+        shares = run / state["shares"]
+        assert len(list(shares.glob("*.distcp"))) == len(state["random"])
+    assert [path.name for path in run.glob("step-*")] == ["step-00000050"]
+    assert found[0]["losses"] == pytest.approx(alone["losses"], abs=1e-5)
+    assert [*found[0]["validation"].values()] == pytest.approx(
+        [*alone["validation"].values()], abs=1e-5
+    )
+
+
+@pytest.mark.parametrize("stop", [0, 3, 11])
+def test_a_run_that_writes_while_it_trains_ends_in_the_bits_of_one_that_waits(tmp_path, stop):
+    def interrupt(step, model):
+        if step == stop:
+            raise KeyboardInterrupt
+
+    models, options = [], {"save_every": 3, "validation": training_runs.held_out()}
+    for name, more in (
+        ("whole", {}),
+        ("cut", {"sharded": True, "after": interrupt}),
+        ("cut", {"sharded": True, "resume": True}),
+    ):
+        seed_everything(5)
+        models.append(training_runs.small_gpt(0.2))
+        with suppress(KeyboardInterrupt):
+            history = long_run(models[-1], None, tmp_path / name, **options, **more)
+            if name == "whole":
+                whole = history
+    assert history == whole
+    assert same_parameters(models[0], models[2])
+    assert not same_parameters(models[0], models[1])
+
+
+def test_shares_that_are_gone_are_named(tmp_path):
+    long_run(training_runs.small_gpt(), None, tmp_path, sharded=True)
+    (shares,) = tmp_path.glob("step-*")
+    (shares / ".metadata").unlink()
+    with pytest.raises(ValueError, match=f"expected in {shares} the shares of a checkpoint"):
+        long_run(training_runs.small_gpt(), None, tmp_path, sharded=True, resume=True)
+
+
+@pytest.mark.parametrize(("engine", "sharded"), [("sum", False), ("fsdp", True)])
+def test_one_of_four_processes_is_killed_and_none_waits_for_it(server, tmp_path, engine, sharded):
+    """`experiments/many_processes` does so twenty times, and has torchrun start them again."""
+    options = {"engine": engine, "sharded": sharded, "dropout": 0.2, "rows": 8}
+    whole = together(server, tmp_path / "whole", 4, **options)
+    folder = tmp_path / "killed"
+    folder.mkdir()
+    arguments = {"folder": str(folder), "result": str(folder / "losses"), "processes": 4}
+    for victim in (0, 2):
+        before = saved_step(folder)
+        codes = server.call(
+            "train_together",
+            children=4,
+            kill_rank=victim,
+            kill_at=before + 15,
+            **arguments,
+            **options,
+        )
+        assert codes[victim] == KILLED
+        assert all(codes)  # the others lost it, and ended
+        assert before < saved_step(folder) < 50
+    assert together(server, folder, 4, name="end", **options) == whole
+
+
+def saved_step(folder):
+    path = folder / "run" / "last.pt"
+    return checkpoints.read(path)["step"] if path.exists() else 0
 
 
 def test_an_unknown_engine_is_refused():

@@ -10,7 +10,9 @@ from pathlib import Path
 import torch
 import torch._dynamo  # torch's first optimiser imports it, which takes a second in each child
 from torch import distributed
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 
+from src.gpt import many_cores
 from src.gpt.gpt2 import GPT, GPTConfig
 from src.gpt.many_cores import local
 from src.gpt.training import TrainConfig, train
@@ -117,14 +119,45 @@ def arm(where):
 KILLS = ["nothing written", "half written", "all written", "synced", "not replaced", "replaced"]
 
 
+def count_buckets():
+    """A list that grows with each bucket of gradients that DDP sends."""
+    sent, wrap = [], many_cores.DistributedDataParallel
+
+    def wrapped(model):
+        run = wrap(model)
+
+        def hook(group, bucket):
+            sent.append(bucket.index())
+            return default_hooks.allreduce_hook(group, bucket)
+
+        run.register_comm_hook(None, hook)
+        return run
+
+    many_cores.DistributedDataParallel = wrapped
+    return sent
+
+
 def train_together(
-    folder, result, processes, rank, dropout=0.0, rows=7, stop_at=None, engine="sum", free=False
+    folder,
+    result,
+    processes,
+    rank,
+    dropout=0.0,
+    rows=7,
+    stop_at=None,
+    engine="sum",
+    free=False,
+    sharded=False,
+    apart=False,
+    kill_rank=None,
+    kill_at=None,
+    parts=2,
 ):
     """Fifty steps in several processes; the losses go into a file."""
     if processes > 1:
         distributed.init_process_group(
             "gloo",
-            init_method=f"file://{folder}/rendezvous-{stop_at}",
+            init_method=f"file://{folder}/rendezvous-{stop_at}-{kill_at}",
             rank=rank,
             world_size=processes,
             timeout=timedelta(seconds=30),
@@ -132,23 +165,44 @@ def train_together(
     seed_everything(6)
     model, notes = small_gpt(dropout, seed=rank), []  # the first process's parameters count
 
+    sent = count_buckets() if engine == "ddp" else []
+
     def after(step, model):
         if step == stop_at:
             raise KeyboardInterrupt
+        if step == kill_at and rank == kill_rank:
+            die()
 
-    history = train(
-        model,
-        ragged(rows),
-        TrainConfig(
-            50, 0.01, warm_up=5, clip=0.5, every=10, save_every=10, accumulation=2, engine=engine
-        ),
-        validation=held_out(),
-        folder=f"{folder}/run",
-        resume=True,
-        changed=notes.append if free else None,
-        after=after,
-        progress=False,
-    )
+    try:
+        history = train(
+            model,
+            ragged(rows),
+            TrainConfig(
+                50,
+                0.01,
+                warm_up=5,
+                clip=0.5,
+                every=10,
+                save_every=10,
+                accumulation=parts,
+                engine=engine,
+                sharded=sharded,
+            ),
+            validation=held_out(),
+            folder=f"{folder}/run-{rank}" if apart else f"{folder}/run",
+            resume=True,
+            changed=notes.append if free else None,
+            after=after,
+            progress=False,
+        )
+    except ValueError as error:
+        Path(f"{result}-{rank}.json").write_text(json.dumps({"error": str(error)}))
+        return
     weights = [local(p).flatten().tolist() for p in model.parameters()]
-    found = {"losses": history.losses, "validation": history.validation, "weights": weights}
+    found = {
+        "losses": history.losses,
+        "validation": history.validation,
+        "weights": weights,
+        "sent": len(sent),
+    }
     Path(f"{result}-{rank}.json").write_text(json.dumps(found | {"notes": notes}))

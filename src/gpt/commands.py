@@ -22,19 +22,11 @@ from ..texts import corpora, labelled
 from ..texts.streams import unescaped
 from ..tokens.folders import open_tokenizer
 from ..tools import parallel, runtime
-from . import gpt1_finetuning, run_log, runs, sampling
+from . import gpt1_finetuning, pretrained, run_log, runs, sampling
 from .gpt1_finetuning import FinetuneConfig
-from .runs import (
-    OF_TEXT,
-    OTHER_NAMES,
-    Run,
-    RunConfig,
-    floor_of,
-    open_run,
-    read_toml,
-    scores,
-    train_run,
-)
+from .run_config import OF_TEXT, OTHER_NAMES, RunConfig, read_toml
+from .runs import Run, floor_of, open_run, scores, train_run
+from .yardsticks import yardsticks
 
 # Adds a command, which is called as its function is: (function, options of argparse) -> its parser.
 Add = Callable[..., argparse.ArgumentParser]
@@ -108,15 +100,16 @@ def train(options: argparse.Namespace) -> None:
             flags.setdefault(table, {})[name] = value
     if options.init_from is not None:
         flags["data"]["init_from"] = options.init_from
-    if options.compile is not None:
-        flags.setdefault("training", {})["compile"] = options.compile
+    for name in ("compile", "sharded"):
+        if (chosen := getattr(options, name)) is not None:
+            flags.setdefault("training", {})[name] = chosen
     kept = options.folder / "run.toml"
+    precision = runtime.fast_precision(runtime.device(options.device))
+    tables: list[dict] = [{"training": {"precision": precision}}]
     if options.config:
-        tables = [read_toml(options.config)]
+        tables.append(read_toml(options.config))
     elif options.resume and kept.exists():  # go on as it was begun
-        tables = [{t: v for t, v in read_toml(kept).items() if t != "made"}]
-    else:
-        tables = []
+        tables.append({t: v for t, v in read_toml(kept).items() if t != "made"})
     config = RunConfig.from_tables(*tables, flags)
     if config.data.init_from and not options.resume and any("model" in t for t in (*tables, flags)):
         raise ValueError(
@@ -138,6 +131,7 @@ def train(options: argparse.Namespace) -> None:
             progress=not options.quiet,
             say=None if options.quiet else partial(print, flush=True),
             changed=lambda what: print(f"note: {what}", file=sys.stderr),
+            sample_tokens=options.sample_tokens,
         )
         if team.rank == 0:
             best = history.best_step
@@ -189,8 +183,12 @@ def plot(options: argparse.Namespace) -> None:
             [row["step"] for row in rows],
             [row["validation_loss"] for row in rows],
         )
-    options.to.write_text(curves_of(curves, "steps", "validation loss (nats per token)"), "utf-8")
+    lines = yardsticks(options.folders[0], order=options.ngram)
+    drawn = curves_of(curves, "steps", "validation loss (nats per token)", lines)
+    options.to.write_text(drawn, "utf-8")
     print(f"{options.to}: the runs {', '.join(curves)}")
+    for name, height in lines.items():
+        print(f"{name}: {height:.4f} nats per token")
 
 
 def sample(options: argparse.Namespace) -> None:
@@ -217,6 +215,19 @@ def sample(options: argparse.Namespace) -> None:
             print("-" * 72)
         ids = [token for token in text.tolist() if token != run.end]
         print(run.tokenizer.decode(ids))
+
+
+def fetch(options: argparse.Namespace) -> None:
+    """Fetch a published text or model, once; later commands find it."""
+    if options.name in corpora.REMOTES:
+        corpus = corpora.load(options.name)
+        print(f"{options.name}: {corpus.n_bytes:,} bytes")
+        print(f"Next: next-token train {options.name} --folder RUN")
+    else:
+        folder = pretrained.download(pretrained.SIZES[options.name], options.folder)
+        print(folder)
+        folder = shlex.quote(str(folder))
+        print(f"Next: next-token sample {folder}   or   train TEXT --init-from {folder}")
 
 
 def tokens(options: argparse.Namespace) -> None:
@@ -327,13 +338,26 @@ def add_to(command: Add) -> None:
         "--resume",
         action="store_true",
         help="go on with the run in the folder, with its settings; --steps, --batch-size, "
-        "--accumulation, --precision, --compile, --engine, --every and --save-every may be others",
+        "--accumulation, --precision, --compile, --engine, --sharded, --every and --save-every may "
+        "be others",
     )
     one.add_argument("--quiet", action="store_true", help="no progress bar, no lines")
+    one.add_argument(
+        "--sample-tokens",
+        type=int,
+        default=40,
+        metavar="INT",
+        help="how long a text is drawn after each validation; 0: none (default 40)",
+    )
     one.add_argument(
         "--compile",
         action=argparse.BooleanOptionalAction,
         help="turn model and loss into one program first, which takes a minute",
+    )
+    one.add_argument(
+        "--sharded",
+        action=argparse.BooleanOptionalAction,
+        help="each process writes its own share of a checkpoint, while training goes on",
     )
     one.add_argument(
         "--init-from",
@@ -361,6 +385,12 @@ def add_to(command: Add) -> None:
     one = command(plot)
     one.add_argument("folders", nargs="+", type=Path, metavar="folder", help="of a run")
     one.add_argument("--to", type=Path, default=Path("runs.svg"), help="default: runs.svg")
+    one.add_argument(
+        "--ngram",
+        type=int,
+        metavar="N",
+        help="beside an n-gram model of N tokens, counted on the first run's training part",
+    )
 
     one = command(sample)
     _add_folder(one)
@@ -372,6 +402,10 @@ def add_to(command: Add) -> None:
     one.add_argument("--top-p", type=float, help="only from the nucleus of this probability")
     one.add_argument("--min-p", type=float, help="only tokens so many times as likely as the best")
     one.add_argument("--seed", type=int, default=0, help="the same seed, the same text (default 0)")
+
+    one = command(fetch)
+    one.add_argument("name", choices=[*corpora.REMOTES, *pretrained.SIZES], help="what is fetched")
+    one.add_argument("--folder", type=Path, help="where to put a model (default: the user's cache)")
 
     one = command(tokens)
     _add_folder(one)

@@ -45,6 +45,7 @@ from .gpt2 import GPT, GPTConfig
 from .llama import LLAMA, Layout, config_of
 
 _NAMES = {"small": "gpt2", "medium": "gpt2-medium", "large": "gpt2-large", "xl": "gpt2-xl"}
+SIZES = {name: size for size, name in _NAMES.items()}
 _WEIGHTS, _INDEX, _OLD = "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin"
 _FIELDS = {
     "vocabulary_size": "vocab_size",

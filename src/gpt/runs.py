@@ -16,10 +16,10 @@ Used by the command line, `next-token`, and by the chapters that show recorded r
 
 import hashlib
 import platform
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import date
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -32,221 +32,19 @@ from ..likelihood.batches import Batches
 from ..likelihood.evaluation import Score, document_scores
 from ..likelihood.fitting import History
 from ..likelihood.models import device_of
-from ..texts import corpora, microworld_words
-from ..texts.microworld import Floor, MicroWorld
-from ..tokens.bpe import BytePairTokenizer
+from ..texts import corpora
+from ..texts.microworld import Floor
 from ..tokens.bpe import load as load_tokenizer
-from ..tokens.bytes import END, Tokenizer, WordTokenizer, stream_of
+from ..tokens.bytes import END, Tokenizer, stream_of
 from ..tokens.folders import kinds_in, open_tokenizer
 from ..tokens.shards import ShardedStream, ShardError, Shards
-from ..tools import checkpoints, parallel
+from ..tools import checkpoints, parallel, runtime
 from ..tools.files import write_text
 from . import pretrained, training
-from .gpt2 import GPT, GPTConfig
-from .run_log import RunLog
-from .training import TrainConfig, train
-
-MICRO_WORLD = "micro-world"
-OF_TEXT = ("separator", "tokenizer", "vocabulary_size", "validation", "test")  # not of tokens
-_TOKENIZERS: dict[str, type[BytePairTokenizer | WordTokenizer]]
-_TOKENIZERS = {"byte-pair": BytePairTokenizer, "words": WordTokenizer}
-
-
-@dataclass(frozen=True)
-class DataConfig:
-    """What is read, and how.
-
-    Attributes:
-        text: a name that `corpora.load` knows, the path of a UTF-8 file, "micro-world", or a folder
-            of tokens that `next-token tokenize` made. Such a folder has been cut into documents and
-            parts, and has its tokenizer: separator, tokenizer, vocabulary_size, validation and test
-            are then not looked at.
-        separator: what stands between two documents of a file; "": cut at blank lines.
-        tokenizer: "byte-pair" or "words"; it is trained on the training part.
-        vocabulary_size: of the tokenizer, at most.
-        batch_size: texts in a batch, all processes together.
-        whole: whether each text in a batch begins where a document does; otherwise, anywhere.
-        validation, test: the shares of the text that are not trained on.
-        validation_batches: how many batches the validation loss is taken of.
-        seed: of the initial weights, the order of the batches, dropout, and the documents of the
-            micro-world.
-        init_from: a folder that `open_run` opens, whose model is trained further: a run, or a
-            released GPT-2. Model and tokenizer are then those of the folder, and what is said
-            about them here is not looked at. "": random weights.
-    Raises:
-        ValueError: another tokenizer.
-    """
-
-    text: str = "python-docs"
-    separator: str = ""
-    tokenizer: str = "byte-pair"
-    vocabulary_size: int = 2_048
-    batch_size: int = 8
-    whole: bool = False
-    validation: float = 0.1
-    test: float = 0.1
-    validation_batches: int = 20
-    seed: int = 0
-    init_from: str = ""
-
-    def __post_init__(self) -> None:
-        if self.tokenizer not in _TOKENIZERS:
-            raise ValueError(f"expected a tokenizer among {[*_TOKENIZERS]}, got {self.tokenizer!r}")
-
-
-@dataclass(frozen=True)
-class RunConfig:
-    """All settings of a run: the tables [data], [model], [training] and [world] of a TOML file.
-
-    The defaults fit a laptop's minute or two; a warm-up that nobody asked for takes at most half of
-    the steps. `model` holds fields of `GPTConfig` but for the
-    vocabulary size, which the tokenizer decides. `world`, for the text "micro-world" only, holds
-    fields of `MicroWorld`, and `documents`: how many are drawn.
-    """
-
-    data: DataConfig = field(default_factory=DataConfig)
-    model: Mapping[str, Any] = field(
-        default_factory=lambda: {"context_length": 128, "layers": 3, "heads": 4, "channels": 128}
-    )
-    training: TrainConfig = field(
-        default_factory=lambda: TrainConfig(steps=2_000, learning_rate=3e-3, warm_up=100)
-    )
-    world: Mapping[str, Any] = field(default_factory=dict)
-
-    @classmethod
-    def from_tables(cls, *tables: Mapping[str, Mapping[str, Any]]) -> "RunConfig":
-        """The defaults, changed by each of the tables in turn: {"training": {"steps": 100}}.
-
-        Settings of [training] may have the names that other programs use, too: `OTHER_NAMES`, and
-        `min_lr`, the learning rate of the last step.
-
-        Raises:
-            ValueError: an unknown table or setting, or a value that cannot be.
-        """
-        settings, min_lr = cls().tables(), None
-        for changes in tables:
-            for table, values in changes.items():
-                known = _KNOWN.get(table)
-                if known is None:
-                    raise ValueError(f"expected tables among {list(_KNOWN)}, got [{table}]")
-                for given, value in values.items():
-                    name = OTHER_NAMES.get(given, given) if table == "training" else given
-                    if name == "min_lr" and table == "training":
-                        min_lr = value
-                        continue
-                    if name == "end" and table == "training":
-                        min_lr = None
-                    if name not in known:
-                        raise ValueError(
-                            f"expected settings among {sorted(known)} in [{table}], got {name!r}"
-                        )
-                    settings[table][name] = value
-        of_training = settings["training"]
-        if min_lr is not None:
-            of_training["end"] = _share(min_lr, of_training["learning_rate"])
-        asked_for = any("warm_up" in changes.get("training", {}) for changes in tables)
-        if not asked_for and type(steps := of_training["steps"]) is int and steps > 0:
-            of_training["warm_up"] = min(of_training["warm_up"], steps // 2)
-        try:
-            made = cls(
-                DataConfig(**settings["data"]),
-                settings["model"],
-                TrainConfig(**settings["training"]),
-                settings["world"],
-            )
-            made.gpt(2)  # its own checks
-            made.micro_world()
-        except TypeError as error:
-            raise ValueError(str(error)) from error
-        return made
-
-    def tables(self) -> dict[str, dict[str, Any]]:
-        """The settings as plain values, by table."""
-        data = asdict(self.data)
-        return {
-            "data": data if self.data.init_from else {k: data[k] for k in data if k != "init_from"},
-            "model": dict(self.model),
-            "training": asdict(self.training),
-            "world": dict(self.world),
-        }
-
-    def micro_world(self) -> MicroWorld | None:
-        """The language of the text "micro-world"; None for any other text.
-
-        Raises:
-            ValueError: a setting of the micro-world cannot be, or stands beside another text.
-        """
-        if self.data.text != MICRO_WORLD:
-            if self.world:
-                raise ValueError(
-                    f'expected [world] for the text "{MICRO_WORLD}" only, got it for '
-                    f"{self.data.text!r}"
-                )
-            return None
-        if not (type(count := self._documents) is int and count > 0):
-            raise ValueError(f"expected a number of documents above 0, got {count!r}")
-        return MicroWorld(**{k: v for k, v in self.world.items() if k != "documents"})
-
-    def corpus(self) -> corpora.Corpus:
-        """The text of the run."""
-        if (world := self.micro_world()) is None:
-            return corpora.load(self.data.text, document_separator=self.data.separator or None)
-        generator = torch.Generator().manual_seed(self.data.seed)
-        drawn = world.sample(self._documents, generator=generator)
-        texts = (" ".join(each.words[:-1]) for each in drawn)  # `stream_of` writes the end
-        documents = (corpora.Document(str(number), text) for number, text in enumerate(texts))
-        return corpora.Corpus(MICRO_WORLD, tuple(documents))
-
-    def shards(self) -> Shards | None:
-        """The tokens of the run, if its text is a folder of them.
-
-        Raises:
-            FileNotFoundError, ShardError: as `Shards`.
-        """
-        if self.data.text in (MICRO_WORLD, *corpora.NAMES):
-            return None
-        folder = Path(self.data.text).expanduser()
-        begun = folder.with_name(folder.name + ".partial").is_dir()  # by a process that was killed
-        return Shards(folder) if folder.is_dir() or (begun and not folder.exists()) else None
-
-    def parts(self) -> corpora.Split:
-        """The text of the run in its three parts.
-
-        Raises:
-            ValueError: there is no text, but a folder of tokens; or a part would be empty.
-        """
-        if self.shards():
-            raise ValueError(
-                f"expected a text, {self.data.text} holds tokens, whose parts were cut when they "
-                "were made: name a text"
-            )
-        return corpora.split(self.corpus(), validation=self.data.validation, test=self.data.test)
-
-    @property
-    def _documents(self) -> int:
-        return self.world.get("documents", 50_000)
-
-    def gpt(self, vocabulary_size: int) -> GPTConfig:
-        """The configuration of the model."""
-        return GPTConfig(vocabulary_size, **self.model)
-
-
-# What other programs call settings of [training], here and as flags.
-OTHER_NAMES = {
-    "max_steps": "steps",
-    "eval_interval": "every",
-    "gradient_accumulation": "accumulation",
-    "grad_clip": "clip",
-    "dtype": "precision",
-}
-
-_KNOWN = {
-    "data": {f.name for f in fields(DataConfig)},
-    "model": {f.name for f in fields(GPTConfig)} - {"vocabulary_size"},
-    "training": {f.name for f in fields(TrainConfig)},
-    "world": {f.name for f in fields(MicroWorld)} | {"documents"},
-}
-
+from .gpt2 import GPT
+from .run_config import KNOWN, OF_TEXT, TOKENIZERS, RunConfig, read_toml
+from .run_log import RunLog, sample_of
+from .training import train
 
 _CHANGEABLE = {n if "." in n else f"training.{n}" for n in training.CHANGEABLE}
 _CHANGEABLE |= {"made.processes"}
@@ -271,7 +69,7 @@ class Run:
     @property
     def config(self) -> RunConfig | None:
         """The settings of the run; None for a model that somebody else released."""
-        return _config_in(self.tables) if self.tables else None
+        return config_in(self.tables) if self.tables else None
 
     @property
     def end(self) -> int:
@@ -288,6 +86,7 @@ def train_run(
     progress: bool = True,
     say: Callable[[str], None] | None = None,
     changed: Callable[[str], None] | None = None,
+    sample_tokens: int = 0,
 ) -> History:
     """Train a tokenizer and a GPT on a text, and keep everything in a folder.
 
@@ -296,6 +95,7 @@ def train_run(
     Args:
         say: called with a line for each validation, in the first process.
         changed: as in `training.train`; None: every changed setting is an error.
+        sample_tokens: how long a text is drawn and said after each validation; 0: none.
 
     Raises:
         FileExistsError: the folder holds a run, and it is not to be resumed.
@@ -304,6 +104,7 @@ def train_run(
         FloatingPointError: the loss is no longer finite.
     """
     folder, team = Path(folder), parallel.team()
+    team.check_shared(folder)
     begun = (folder / "run.toml").exists()
     if begun and not resume:
         raise FileExistsError(
@@ -338,7 +139,7 @@ def train_run(
         elif shards:
             tokenizer = shards.tokenizer
         else:
-            tokenizer = _TOKENIZERS[config.data.tokenizer].train(
+            tokenizer = TOKENIZERS[config.data.tokenizer].train(
                 (document.text for document in parts.train), config.data.vocabulary_size
             )
         folder.mkdir(parents=True, exist_ok=True)
@@ -347,27 +148,19 @@ def train_run(
     team.wait()
     tokenizer = load_tokenizer(folder / "tokenizer.json")
     model = first.model if first else _model(config, tokenizer, device)
-    options = {
-        "context_length": model.config.context_length,
-        "batch_size": config.data.batch_size,
-        "seed": config.data.seed,
-        "first": tokenizer.specials[END] if config.data.whole else None,
-    }
-    of_training, of_validation = (
-        _batches(
-            shards.parts[name] if shards else stream_of(getattr(parts, name), tokenizer),
-            {"train": "training"}.get(name, name),
-            **options,
-        )
-        for name in ("train", "validation")
-    )
+    of_training, of_validation = batches_of(config, tokenizer, shards or parts)
     told = shards.parts["validation"].told if shards else None
     n_bytes = told.bytes if told else parts.validation.n_bytes
+    # A model in shares is gathered block by block, for which the others would have to draw, too.
+    drawn = sample_tokens and say and not (team.size > 1 and config.training.engine == "fsdp")
     log = RunLog(
         folder,
         steps=config.training.steps,
         rate=config.training.rate,
         tokens_per_byte=(len(of_validation.ids) - 1) / n_bytes,
+        flops_per_token=3 * model.config.flops_per_token(),
+        peak=runtime.peak_flops(device, config.training.precision, team.size),
+        sample=partial(sample_of, model, tokenizer, sample_tokens) if drawn else None,
         say=say,
     )
     torch.manual_seed(config.data.seed)  # dropout draws from the global generator
@@ -382,6 +175,39 @@ def train_run(
         keepers=[log],
         progress=progress,
     )
+
+
+def batches_of(
+    config: RunConfig, tokenizer: Tokenizer, source: Shards | corpora.Split
+) -> tuple[Batches, Batches]:
+    """The batches of a run, endless: of the training part, and of the validation part.
+
+    Raises:
+        ValueError: a part is shorter than one piece.
+    """
+    made = []
+    for part, name in (("train", "training"), ("validation", "validation")):
+        ids: Tensor | ShardedStream
+        if isinstance(source, Shards):
+            ids = source.parts[part]
+        else:
+            ids = stream_of(getattr(source, part), tokenizer)
+        try:
+            made.append(
+                Batches(
+                    ids,
+                    context_length=config.model["context_length"],
+                    batch_size=config.data.batch_size,
+                    seed=config.data.seed,
+                    first=tokenizer.specials[END] if config.data.whole else None,
+                )
+            )
+        except ValueError as error:
+            raise ValueError(
+                f"the {name} part of the text has {len(ids):,} tokens: {error}; use a longer text "
+                "or a shorter context"
+            ) from error
+    return made[0], made[1]
 
 
 def open_run(folder: Path | str, *, device: torch.device | str = "cpu") -> Run:
@@ -400,7 +226,7 @@ def open_run(folder: Path | str, *, device: torch.device | str = "cpu") -> Run:
         model, step = pretrained.load(folder).to(device), tables.get("made", {}).get("step")
         _check_sizes(model.config.vocabulary_size, tokenizer.vocabulary_size, folder)
         return Run(model, tokenizer, tables, step)
-    model = _model(_config_in(tables), tokenizer, device)
+    model = _model(config_in(tables), tokenizer, device)
     step = training.load_best(model, folder)
     return Run(model.eval(), tokenizer, tables, step)
 
@@ -461,38 +287,12 @@ def scores(
 
 def floor_of(run: Run, documents: Sequence[corpora.Document]) -> Floor | None:
     """What a perfect model scores on documents of the micro-world; None for any other text."""
-    world = run.config.micro_world() if run.config else None
-    if world is None:
-        return None
-    return world.floor_of(
-        [[*document.text.split(), microworld_words.END] for document in documents]
-    )
+    return run.config.floor_of(documents) if run.config else None
 
 
-def read_toml(path: Path | str) -> dict[str, Any]:
-    """The tables of a TOML file.
-
-    Raises:
-        FileNotFoundError: there is none. ValueError: it is not TOML.
-    """
-    try:
-        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"expected TOML in {path}, got something else: {error}") from error
-
-
-def _share(min_lr: Any, learning_rate: Any) -> float:
-    """The learning rate of the last step as a share of the greatest."""
-    numbers = all(type(each) in (int, float) for each in (min_lr, learning_rate))
-    if not numbers or not 0 <= min_lr <= learning_rate or not learning_rate:
-        raise ValueError(
-            f"expected min_lr from 0 to the learning rate, {learning_rate!r}, got {min_lr!r}"
-        )
-    return min_lr / learning_rate
-
-
-def _config_in(tables: Mapping[str, Mapping[str, Any]]) -> RunConfig:
-    return RunConfig.from_tables({name: tables[name] for name in _KNOWN.keys() & tables.keys()})
+def config_in(tables: Mapping[str, Mapping[str, Any]]) -> RunConfig:
+    """The settings of a run, of the tables in its `run.toml`."""
+    return RunConfig.from_tables({name: tables[name] for name in KNOWN.keys() & tables.keys()})
 
 
 def _model(config: RunConfig, tokenizer: Tokenizer, device: torch.device | str) -> GPT:
@@ -500,23 +300,11 @@ def _model(config: RunConfig, tokenizer: Tokenizer, device: torch.device | str) 
     return GPT(config.gpt(tokenizer.vocabulary_size), generator=generator).to(device)
 
 
-def _batches(stream: Tensor | ShardedStream, part: str, **options: Any) -> Batches:
-    try:
-        return Batches(stream, **options)
-    except ValueError as error:
-        raise ValueError(
-            f"the {part} part of the text has {len(stream):,} tokens: {error}; use a longer text "
-            "or a shorter context"
-        ) from error
-
-
 def _compared(tables: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """All that a resumed run must have in common with the one before, by name: its text, too."""
     made = {f"made.{name}": tables.get("made", {}).get(name) for name in ("sha256", "processes")}
     return made | {
-        f"{table}.{name}": value
-        for table in _KNOWN
-        for name, value in tables.get(table, {}).items()
+        f"{table}.{name}": value for table in KNOWN for name, value in tables.get(table, {}).items()
     }
 
 

@@ -37,6 +37,7 @@ from ..likelihood.fitting import (
 from ..likelihood.models import device_of
 from ..tools import checkpoints, parallel
 from ..tools.parallel import ALONE, Team
+from ..tools.shares import Shares
 from .many_cores import ENGINES, gathered_state, local, shared, spread_state
 from .optimisation import cosine, parameter_groups
 
@@ -61,6 +62,8 @@ class TrainConfig:
             while they are being computed; "fsdp", torch, and each process holds a share of the
             model only (`many_cores`).
         compile: whether torch.compile turns model and loss into one program first; a minute's wait.
+        sharded: whether each process writes its own share of a checkpoint, while training goes on
+            (`tools/shares`); otherwise the first writes all of it, and the others wait.
         every: steps between two validations; one comes before the first step, one after the last.
         save_every: steps between two checkpoints; one comes before the first step too.
     Raises:
@@ -80,6 +83,7 @@ class TrainConfig:
     precision: str = "float32"
     engine: str = "sum"
     compile: bool = False
+    sharded: bool = False
     every: int = 100
     save_every: int = 100
 
@@ -123,6 +127,7 @@ CHANGEABLE = {
     "accumulation": "sums are taken in another order, which changes the last bits",
     "compile": "sums are taken in another order, which changes the last bits",
     "engine": "sums are taken in another order, which changes the last bits",
+    "sharded": "no number changes",
     "processes": "sums are taken in another order, and other units are dropped",
     "every": "other steps are validated, no other number changes",
     "save_every": "no number changes",
@@ -150,8 +155,7 @@ def train(
     weights of the least validation loss. Resumed on a CPU, the run ends in the same bits as one
     that was never interrupted. Inside `parallel.joined()`, all processes call this alike: each
     batch is shared out between them by rows, and the first process writes. They must all see the
-    same folder, on several machines a shared file system: each looks for itself whether there is a
-    checkpoint, and if only some find one, they fail, or wait for each other for ever.
+    same folder, on several machines a shared file system; that is checked first.
 
     Args:
         model: maps inputs, (B, T), to logits, (B, T, V); on the device where it is to be trained.
@@ -173,7 +177,7 @@ def train(
     Raises:
         TypeError: data are an iterator, in which there is no going back to a place.
         ValueError: model, data or settings are not those of the checkpoint, which is named; or the
-            checkpoint is damaged.
+            checkpoint is damaged; or not all processes see the same folder.
         FileExistsError: the folder holds a run already.
         FloatingPointError: the loss, the gradient or a parameter is no longer finite; the message
             names the step and the last good checkpoint.
@@ -186,6 +190,7 @@ def train(
     optimiser = _adamw(model, config, device)
     history, done, run = History(), -1, None
     if folder is not None:
+        team.check_shared(folder)
         run = _Run(
             Path(folder), model, optimiser, config, _settings(model, data, config, team), team
         )
@@ -234,6 +239,8 @@ def train(
             keepers=[*([run] if run else []), *(() if team.rank else keepers)],
             after=after,
         )
+        if run and run.shares:
+            run.shares.wait()
     except FloatingPointError as error:
         where = run.hint() if run else "There is no checkpoint, for there is no folder"
         raise FloatingPointError(f"{error}. {where}") from None
@@ -266,9 +273,12 @@ class _Run:
 
     def __post_init__(self) -> None:
         self.last, self.best = self.folder / "last.pt", self.folder / "best.pt"
+        self.shares = Shares(self.folder, self.team) if self.config.sharded else None
 
     def keep(self, step: int, history: History) -> None:
         """Write the best weights if they are new, and the state of the run if it is due."""
+        if self.shares:
+            self.shares.look()
         if step in history.validation and history.best_step == step:
             self.save_best(step, history)
         if step % self.config.save_every == 0 or step == self.config.steps:
@@ -278,18 +288,27 @@ class _Run:
         finite = all(local(p).isfinite().all() for p in self.model.parameters())
         if not all(self.team.gather(bool(finite))):
             raise FloatingPointError(f"expected finite parameters after step {step}, got others")
-        random_states = self.team.gather(checkpoints.random_state(self._device))
-        weights, optimiser = gathered_state(self.model, self.optimiser)
-        self._write(
-            self.last,
-            settings=self.settings,
-            step=step,  # the position in the schedule and in the data as well
-            model=weights,
-            optimiser=optimiser,
-            random=random_states,
-            history=asdict(history),
-        )
-        self.saved = step
+        state = {
+            "settings": self.settings,
+            "step": step,  # the position in the schedule and in the data as well
+            "random": self.team.gather(checkpoints.random_state(self._device)),
+            "history": asdict(history),
+        }
+
+        def write(weights: dict, optimiser: dict, **more: Any) -> None:
+            self._write(self.last, **state, model=weights, optimiser=optimiser, **more)
+            self.saved = step
+
+        if self.shares:
+            moments = bool(self.optimiser.state)
+            self.shares.write(
+                step,
+                self.model,
+                self.optimiser,
+                then=lambda name: write({}, {}, shares=name, moments=moments),
+            )
+        else:
+            write(*gathered_state(self.model, self.optimiser))
 
     def save_best(self, step: int, history: History) -> None:
         loss = history.validation[step]
@@ -312,8 +331,12 @@ class _Run:
                 f"expected steps of at least {state['step']}, which {self.last} has taken already, "
                 f"got {self.config.steps}"
             )
-        checkpoints.check_fits(self.model, state["model"], source=self.last)
-        spread_state(self.model, self.optimiser, state["model"], state["optimiser"])
+        if "shares" in state:
+            shares = self.shares or Shares(self.folder, self.team)
+            shares.read(state["shares"], self.model, self.optimiser, moments=state["moments"])
+        else:
+            checkpoints.check_fits(self.model, state["model"], source=self.last)
+            spread_state(self.model, self.optimiser, state["model"], state["optimiser"])
         self._set_random_state(state["random"])
         vars(history).update(state["history"])
         self.saved = state["step"]

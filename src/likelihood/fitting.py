@@ -20,14 +20,16 @@ Derived in the chapters `likelihood/neural` and `gpt/optimisation`.
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Protocol
+from typing import Protocol, cast
 
 import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.nn import functional
+from torch.nn.parallel import DistributedDataParallel
 from torch.optim import AdamW, Optimizer
 
 from ..tools.parallel import ALONE, Team
@@ -232,10 +234,13 @@ def backward(
     model.train()
     tokens = count_tokens(batch)  # of the whole batch, before it is shared out
     losses = []
-    for part in _split(batch, parts * team.size)[team.rank :: team.size]:
+    mine = _split(batch, parts * team.size)[team.rank :: team.size]
+    for number, part in enumerate(mine, start=1):
         own = part.read() if isinstance(part, LazyBatch) else part
-        loss = (nats_of or nats_of_batch)(model, own) / tokens
-        (loss * team.size if averaged else loss).backward()  # adds to the gradients there are
+        waits = isinstance(model, DistributedDataParallel) and number < parts
+        with cast(DistributedDataParallel, model).no_sync() if waits else nullcontext():
+            loss = (nats_of or nats_of_batch)(model, own) / tokens
+            (loss * team.size if averaged else loss).backward()  # adds to the gradients there are
         losses.append(loss.detach())
     loss = torch.stack(losses).sum()
     parameters = [p for group in optimiser.param_groups for p in group["params"]]
@@ -314,8 +319,15 @@ def _precise(logits: Tensor) -> Tensor:
 def _to_device(batch: Batch, device: torch.device) -> tuple[tuple, Tensor, Tensor | None]:
     inputs, targets, *mask = batch
     inputs = inputs if isinstance(inputs, tuple) else (inputs,)
-    moved = [None if part is None else part.to(device) for part in (*inputs, targets, *mask)]
+    moved = [None if part is None else _moved(part, device) for part in (*inputs, targets, *mask)]
     return tuple(moved[: len(inputs)]), moved[len(inputs)], moved[-1] if mask else None
+
+
+def _moved(part: Tensor, device: torch.device) -> Tensor:
+    """A tensor on a device; to a GPU it is copied while the processor goes on."""
+    if device.type == "cuda" and part.device.type == "cpu":
+        return part.pin_memory().to(device, non_blocking=True)
+    return part.to(device)
 
 
 # ---- batches -------------------------------------------------------------------------------------

@@ -177,8 +177,12 @@ def curves_of(
     curves: Mapping[str, tuple[Sequence[float | None], Sequence[float | None]]],
     x_label: str,
     y_label: str,
+    lines: Mapping[str, float] | None = None,
 ) -> str:
     """Curves by name, each (x, y), as the text of an SVG with a legend, in the book's style.
+
+    Args:
+        lines: heights by name, drawn as `baseline` draws.
 
     Raises:
         ValueError: there are none.
@@ -191,6 +195,8 @@ def curves_of(
         axes = figure.subplots()
         for name, (x, y) in curves.items():
             axes.plot(*(np.array(each, dtype=float) for each in (x, y)), label=name)
+        for name, height in (lines or {}).items():
+            baseline(axes, height, name)
         axes.set(xlabel=x_label, ylabel=y_label)
         axes.legend()
         drawn = io.StringIO()

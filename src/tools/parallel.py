@@ -7,21 +7,24 @@ which term. Nothing else is exchanged. One process is a team of one, and adds no
 
     torchrun --nproc_per_node=2 program.py          with joined(): … in program.py
 
-Every process holds the whole model and the whole state of its optimiser. Models that do not fit
-into one device would be cut up between them (`torch.distributed.fsdp.fully_shard`); that is left
-out here. So is what makes Li et al. fast: they send the first gradients while the last are still
-being computed; here all are sent at once, in one copy, after the backward pass.
+Here every process holds the whole model, and all gradients are sent at once, in one copy, after the
+backward pass. Torch's own engines do both better: `gpt/many_cores`.
 
 Processes on several machines need a file system that all of them see: only the first writes
-checkpoints, and all read them.
+checkpoints, and all read them. One that waits for the others gives up after ten minutes, or after
+NEXT_TOKEN_TIMEOUT seconds. One that dies ends the run: the others lose its connection, and torchrun
+stops them; with `--max-restarts` it starts all of them again, which `train --resume` is made for.
 
 Source: Li et al. 2020, for the idea.
 """
 
 import os
+import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -62,6 +65,26 @@ class Team:
         distributed.all_gather_object(values, value)
         return values
 
+    def check_shared(self, folder: Path | str) -> None:
+        """Raise a ValueError in all processes unless all see what the first writes to a folder."""
+        if self.size == 1:
+            return
+        path = Path(folder) / f".{self.gather(secrets.token_hex(8))[0]}"
+        if self.rank == 0:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
+        self.wait()
+        seen = self.gather(path.exists())
+        if self.rank == 0:
+            path.unlink()
+        if not all(seen):
+            blind = [rank for rank, sees in enumerate(seen) if not sees]
+            raise ValueError(
+                f"expected one folder that all {self.size} processes see, but what the first "
+                f"writes to {folder} is not seen by {blind}: several machines need a shared file "
+                "system"
+            )
+
     def wait(self) -> None:
         """Go on when all have come here."""
         if self.size > 1:
@@ -84,6 +107,9 @@ def joined() -> Iterator[Team]:
 
     On GPUs each takes the one of its local rank, and they talk by nccl; on CPUs, by gloo. In a
     program that torchrun has not started, nothing happens.
+
+    Raises:
+        ValueError: NEXT_TOKEN_TIMEOUT is no number above 0.
     """
     if "TORCHELASTIC_RUN_ID" not in os.environ or team().size > 1:
         yield team()
@@ -91,8 +117,28 @@ def joined() -> Iterator[Team]:
     on_gpu = torch.cuda.is_available() and os.environ.get("NEXT_TOKEN_DEVICE", "cuda") != "cpu"
     if on_gpu:
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    distributed.init_process_group("nccl" if on_gpu else "gloo")
+    wait = _timeout()
+    store, rank, size = next(distributed.rendezvous("env://", timeout=wait))
+    if os.environ.get("GROUP_WORLD_SIZE") == "1":
+        # Started again, processes find in torchrun's store the addresses of those that died. (On
+        # several machines the counts may differ: there TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 helps.)
+        attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+        store = distributed.PrefixStore(f"attempt {attempt}", store)
+    backend = "cpu:gloo,cuda:nccl" if on_gpu else "gloo"
+    distributed.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=wait)
     try:
         yield team()
     finally:
         distributed.destroy_process_group()
+
+
+def _timeout() -> timedelta:
+    """How long a process waits for another before it gives up."""
+    text = os.environ.get("NEXT_TOKEN_TIMEOUT", "600")
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise ValueError(f"expected NEXT_TOKEN_TIMEOUT in seconds, above 0, got {text!r}")
+    return timedelta(seconds=seconds)

@@ -47,6 +47,32 @@ def device(name: str | None = None) -> torch.device:
     return torch.device(name)
 
 
+# Dense products of matrices per second, by NVIDIA's data sheets: in bfloat16, and in TF32.
+_PEAKS = {"H200": 989e12, "H100 PCIe": 756e12, "H100": 989e12, "A100": 312e12, "L4": 121e12}
+
+
+def peak_flops(device: torch.device, precision: str, devices: int = 1) -> float | None:
+    """How many operations some devices of one kind do in a second at most; None: not known."""
+    if device.type != "cuda":
+        return None
+    name = torch.cuda.get_device_name(device)
+    for known, peak in _PEAKS.items():
+        if known in name:
+            return devices * peak / (1 if precision == "bfloat16" else 2)
+    return None
+
+
+def fast_precision(device: torch.device) -> str:
+    """What products of matrices should be taken in: on a GPU that has it bfloat16, else float32.
+
+    On a GPU, products that stay in float32 may be taken in TF32 from here on.
+    """
+    if device.type != "cuda":
+        return "float32"
+    torch.set_float32_matmul_precision("high")  # TF32: 10 bits of the mantissa where 23 are kept
+    return "bfloat16" if torch.cuda.is_bf16_supported() else "float32"
+
+
 def seed_everything(seed: int) -> torch.Generator:
     """Seed Python's, NumPy's and torch's global generators; return one of its own, on the CPU.
 

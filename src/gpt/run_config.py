@@ -1,0 +1,257 @@
+"""Which settings does a run have, and how does a TOML file say them?
+
+    [data]       what is read, and how
+    [model]      fields of `GPTConfig`
+    [training]   fields of `TrainConfig`, also by the names that other programs use
+    [world]      fields of `MicroWorld`, for the text "micro-world"
+
+Used by `gpt/runs`, and so by the command line.
+"""
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..texts import corpora, microworld_words
+from ..texts.microworld import Floor, MicroWorld
+from ..tokens.bpe import BytePairTokenizer
+from ..tokens.bytes import WordTokenizer
+from ..tokens.shards import Shards
+from .gpt2 import GPTConfig
+from .training import TrainConfig
+
+MICRO_WORLD = "micro-world"
+OF_TEXT = ("separator", "tokenizer", "vocabulary_size", "validation", "test")  # not of tokens
+TOKENIZERS: dict[str, type[BytePairTokenizer | WordTokenizer]] = {
+    "byte-pair": BytePairTokenizer,
+    "words": WordTokenizer,
+}
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """What is read, and how.
+
+    Attributes:
+        text: a name that `corpora.load` knows, the path of a UTF-8 file, "micro-world", or a folder
+            of tokens that `next-token tokenize` made. Such a folder has been cut into documents and
+            parts, and has its tokenizer: separator, tokenizer, vocabulary_size, validation and test
+            are then not looked at.
+        separator: what stands between two documents of a file; "": cut at blank lines.
+        tokenizer: "byte-pair" or "words"; it is trained on the training part.
+        vocabulary_size: of the tokenizer, at most.
+        batch_size: texts in a batch, all processes together.
+        whole: whether each text in a batch begins where a document does; otherwise, anywhere.
+        validation, test: the shares of the text that are not trained on.
+        validation_batches: how many batches the validation loss is taken of.
+        seed: of the initial weights, the order of the batches, dropout, and the documents of the
+            micro-world.
+        init_from: a folder that `open_run` opens, whose model is trained further: a run, or a
+            released GPT-2. Model and tokenizer are then those of the folder, and what is said
+            about them here is not looked at. "": random weights.
+    Raises:
+        ValueError: another tokenizer.
+    """
+
+    text: str = "python-docs"
+    separator: str = ""
+    tokenizer: str = "byte-pair"
+    vocabulary_size: int = 2_048
+    batch_size: int = 8
+    whole: bool = False
+    validation: float = 0.1
+    test: float = 0.1
+    validation_batches: int = 20
+    seed: int = 0
+    init_from: str = ""
+
+    def __post_init__(self) -> None:
+        if self.tokenizer not in TOKENIZERS:
+            raise ValueError(f"expected a tokenizer among {[*TOKENIZERS]}, got {self.tokenizer!r}")
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """All settings of a run: the tables [data], [model], [training] and [world] of a TOML file.
+
+    The defaults fit a laptop's minute or two; a warm-up that nobody asked for takes at most half of
+    the steps. `model` holds fields of `GPTConfig` but for the
+    vocabulary size, which the tokenizer decides. `world`, for the text "micro-world" only, holds
+    fields of `MicroWorld`, and `documents`: how many are drawn.
+    """
+
+    data: DataConfig = field(default_factory=DataConfig)
+    model: Mapping[str, Any] = field(
+        default_factory=lambda: {"context_length": 128, "layers": 3, "heads": 4, "channels": 128}
+    )
+    training: TrainConfig = field(
+        default_factory=lambda: TrainConfig(steps=2_000, learning_rate=3e-3, warm_up=100)
+    )
+    world: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def from_tables(cls, *tables: Mapping[str, Mapping[str, Any]]) -> "RunConfig":
+        """The defaults, changed by each of the tables in turn: {"training": {"steps": 100}}.
+
+        Settings of [training] may have the names that other programs use, too: `OTHER_NAMES`, and
+        `min_lr`, the learning rate of the last step.
+
+        Raises:
+            ValueError: an unknown table or setting, or a value that cannot be.
+        """
+        settings, min_lr = cls().tables(), None
+        for changes in tables:
+            for table, values in changes.items():
+                known = KNOWN.get(table)
+                if known is None:
+                    raise ValueError(f"expected tables among {list(KNOWN)}, got [{table}]")
+                for given, value in values.items():
+                    name = OTHER_NAMES.get(given, given) if table == "training" else given
+                    if name == "min_lr" and table == "training":
+                        min_lr = value
+                        continue
+                    if name == "end" and table == "training":
+                        min_lr = None
+                    if name not in known:
+                        raise ValueError(
+                            f"expected settings among {sorted(known)} in [{table}], got {name!r}"
+                        )
+                    settings[table][name] = value
+        of_training = settings["training"]
+        if min_lr is not None:
+            of_training["end"] = _share(min_lr, of_training["learning_rate"])
+        asked_for = any("warm_up" in changes.get("training", {}) for changes in tables)
+        if not asked_for and type(steps := of_training["steps"]) is int and steps > 0:
+            of_training["warm_up"] = min(of_training["warm_up"], steps // 2)
+        try:
+            made = cls(
+                DataConfig(**settings["data"]),
+                settings["model"],
+                TrainConfig(**settings["training"]),
+                settings["world"],
+            )
+            made.gpt(2)  # its own checks
+            made.micro_world()
+        except TypeError as error:
+            raise ValueError(str(error)) from error
+        return made
+
+    def tables(self) -> dict[str, dict[str, Any]]:
+        """The settings as plain values, by table."""
+        data = asdict(self.data)
+        return {
+            "data": data if self.data.init_from else {k: data[k] for k in data if k != "init_from"},
+            "model": dict(self.model),
+            "training": asdict(self.training),
+            "world": dict(self.world),
+        }
+
+    def micro_world(self) -> MicroWorld | None:
+        """The language of the text "micro-world"; None for any other text.
+
+        Raises:
+            ValueError: a setting of the micro-world cannot be, or stands beside another text.
+        """
+        if self.data.text != MICRO_WORLD:
+            if self.world:
+                raise ValueError(
+                    f'expected [world] for the text "{MICRO_WORLD}" only, got it for '
+                    f"{self.data.text!r}"
+                )
+            return None
+        if not (type(count := self._documents) is int and count > 0):
+            raise ValueError(f"expected a number of documents above 0, got {count!r}")
+        return MicroWorld(**{k: v for k, v in self.world.items() if k != "documents"})
+
+    def corpus(self) -> corpora.Corpus:
+        """The text of the run."""
+        if (world := self.micro_world()) is None:
+            return corpora.load(self.data.text, document_separator=self.data.separator or None)
+        generator = torch.Generator().manual_seed(self.data.seed)
+        drawn = world.sample(self._documents, generator=generator)
+        texts = (" ".join(each.words[:-1]) for each in drawn)  # `stream_of` writes the end
+        documents = (corpora.Document(str(number), text) for number, text in enumerate(texts))
+        return corpora.Corpus(MICRO_WORLD, tuple(documents))
+
+    def shards(self) -> Shards | None:
+        """The tokens of the run, if its text is a folder of them.
+
+        Raises:
+            FileNotFoundError, ShardError: as `Shards`.
+        """
+        if self.data.text in (MICRO_WORLD, *corpora.NAMES):
+            return None
+        folder = Path(self.data.text).expanduser()
+        begun = folder.with_name(folder.name + ".partial").is_dir()  # by a process that was killed
+        return Shards(folder) if folder.is_dir() or (begun and not folder.exists()) else None
+
+    def parts(self) -> corpora.Split:
+        """The text of the run in its three parts.
+
+        Raises:
+            ValueError: there is no text, but a folder of tokens; or a part would be empty.
+        """
+        if self.shards():
+            raise ValueError(
+                f"expected a text, {self.data.text} holds tokens, whose parts were cut when they "
+                "were made: name a text"
+            )
+        return corpora.split(self.corpus(), validation=self.data.validation, test=self.data.test)
+
+    def floor_of(self, documents: Sequence[corpora.Document]) -> Floor | None:
+        """What a perfect model scores on documents of the micro-world; None for any other text."""
+        if (world := self.micro_world()) is None:
+            return None
+        words = ([*document.text.split(), microworld_words.END] for document in documents)
+        return world.floor_of(list(words))
+
+    @property
+    def _documents(self) -> int:
+        return self.world.get("documents", 50_000)
+
+    def gpt(self, vocabulary_size: int) -> GPTConfig:
+        """The configuration of the model."""
+        return GPTConfig(vocabulary_size, **self.model)
+
+
+# What other programs call settings of [training], here and as flags.
+OTHER_NAMES = {
+    "max_steps": "steps",
+    "eval_interval": "every",
+    "gradient_accumulation": "accumulation",
+    "grad_clip": "clip",
+    "dtype": "precision",
+}
+
+KNOWN = {
+    "data": {f.name for f in fields(DataConfig)},
+    "model": {f.name for f in fields(GPTConfig)} - {"vocabulary_size"},
+    "training": {f.name for f in fields(TrainConfig)},
+    "world": {f.name for f in fields(MicroWorld)} | {"documents"},
+}
+
+
+def read_toml(path: Path | str) -> dict[str, Any]:
+    """The tables of a TOML file.
+
+    Raises:
+        FileNotFoundError: there is none. ValueError: it is not TOML.
+    """
+    try:
+        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"expected TOML in {path}, got something else: {error}") from error
+
+
+def _share(min_lr: Any, learning_rate: Any) -> float:
+    """The learning rate of the last step as a share of the greatest."""
+    numbers = all(type(each) in (int, float) for each in (min_lr, learning_rate))
+    if not numbers or not 0 <= min_lr <= learning_rate or not learning_rate:
+        raise ValueError(
+            f"expected min_lr from 0 to the learning rate, {learning_rate!r}, got {min_lr!r}"
+        )
+    return min_lr / learning_rate
