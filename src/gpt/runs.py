@@ -17,7 +17,7 @@ Used by the command line, `next-token`, and by the chapters that show recorded r
 import hashlib
 import platform
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import date
 from functools import partial
 from itertools import islice
