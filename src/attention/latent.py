@@ -15,7 +15,7 @@ Axes: B texts, T positions that ask, S positions that are asked, C channels, H h
 a head, L of the latent, R of what is rotated: D / 2, or 0 without rotary positions.
 Source: DeepSeek-AI 2024 (DeepSeek-V2), section 2.1 and appendix C: our c, k, q, p are their c^KV,
 k^R, q^C, q^R. As in their small model, queries are not compressed.
-Derived in the chapter `attention/heads`.
+Builds on the chapter `attention/heads`.
 """
 
 import math

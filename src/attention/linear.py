@@ -16,7 +16,7 @@ and keeps D E numbers, however long the text is.
 Axes: ... texts and heads, T positions, D channels of queries and keys, E of values.
 Source: Katharopoulos et al. 2020 (linear); Sun et al. 2023 and Dao and Gu 2024 (decay); Schlag et
 al. 2021, Yang et al. 2024 and 2025 (delta rule, parallel, gated).
-Derived in the chapter `attention/attention`.
+Builds on the chapter `attention/attention`.
 """
 
 import torch

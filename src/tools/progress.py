@@ -22,7 +22,7 @@ def progress(
     Args:
         items: what to go through; the bar knows how far it is if they have a length.
         description: what is being done, in a word or two.
-        status: asked, some ten times a second, how it goes: a few words that end the line.
+        status: asked, some times a second, how it goes: a few words that end the line.
     """
     from rich.console import Console
     from rich.progress import Progress, ProgressColumn, Task
@@ -37,7 +37,9 @@ def progress(
     # As a terminal's bar rather than a notebook's, which would need widgets and their scripts.
     console = Console(force_jupyter=False, force_terminal=notebook or None, stderr=not notebook)
     columns = Progress.get_default_columns() + ((Status(),) if status else ())
-    with Progress(*columns, console=console, transient=True) as bar:
+    # Whoever runs a notebook keeps some thousand messages of a cell: a slow bar fits for minutes.
+    often = 2 if notebook else 10
+    with Progress(*columns, console=console, transient=True, refresh_per_second=often) as bar:
         yield from bar.track(items, description=description)
     if ipython is not None and notebook:
         ipython.display.clear_output()
