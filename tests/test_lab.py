@@ -213,8 +213,8 @@ def test_a_number_is_live_and_a_solution_folded(lab_url, browser):
         words = "At width 1024 the typical unscaled softmax passes"
         built, _ = page.evaluate(SHOW, words)
         assert re.search(rf"{words} \de-\d\d of what arrives", built)
-        solution, code = page.evaluate(SHOW, "Solution to Exercise 15.1")
-        assert "Solution to Exercise 15.1" in solution
+        solution, code = page.evaluate(SHOW, "Solution to Exercise")  # the first one
+        assert re.search(r"Solution to Exercise \d+\.1\b", solution)
         assert "The scores are" not in solution
         assert "assert" not in code
         page.evaluate(REPLACE, ["float(torch.tensor(typical).mean(0)[-1])", "0.25"])

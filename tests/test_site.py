@@ -290,7 +290,14 @@ FAULTS = {
     "a console error": ("<script>console.error('no')</script>", {"script_errors"}),
     "a formula without MathJax": (FORMULA % "x", {"unrendered_formulas"}),
     "a formula cut short": (MATHJAX + FORMULA % r"\frac{1", {"unrendered_formulas"}),
-    "a formula with an error": (MATHJAX + FORMULA % "x^1^2", {"unrendered_formulas"}),
+    "a formula with an error": (
+        # MathJax's red on yellow is hard to read, which is another fault: in some browsers only.
+        "<style>mjx-merror { color: black !important; background: white !important }</style>"
+        "<style>[data-theme=dark] mjx-merror * { color: black !important }</style>"
+        + MATHJAX
+        + FORMULA % "x^1^2",
+        {"unrendered_formulas"},
+    ),
     "a formula with an unknown macro": (MATHJAX + FORMULA % r"\none x", {"unrendered_formulas"}),
     "a formula that slides without a bar": (
         "<style>.math { display: inline-block; max-width: 4em; overflow-x: auto }</style>"
