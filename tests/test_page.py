@@ -1,11 +1,13 @@
 """What the builder of the site makes of a page: bars, previews, drawings, less weight."""
 
+import re
 from types import SimpleNamespace
 
 import pytest
 import tinycss2
 from back_matter import fold_assertions, linked
 from cells import bar, checks, shorten_tracebacks
+from chapters import ROOT, chapters
 from docutils import nodes
 from pictures import sizes, themed, with_sizes
 from previews import explained, with_previews
@@ -128,6 +130,17 @@ def test_a_rule_stays_if_some_page_can_have_its_classes(text, expected):
 def test_classes_within_brackets_are_not_required():
     prelude = tinycss2.parse_component_value_list("a.x:is(.y, .z) > .w")
     assert classes_in(prelude) == {"x", "w"}
+
+
+def test_every_coloured_box_says_what_its_formulas_are_printed_on():
+    """Else a long formula in it stands between two patches of the page's colour."""
+    kinds = set()
+    for chapter in chapters(ROOT):
+        kinds |= set(re.findall(r"^`{3,}\{prf:(\w+)\}", chapter.read_text("utf-8"), re.M))
+    style = (ROOT / "_static" / "custom.css").read_text(encoding="utf-8")
+    grounds = set(re.findall(r"\.proof\.(\w+) \{ --paper: color-mix", style))
+    assert {"definition", "proposition"} <= kinds
+    assert kinds - {"proof"} == grounds
 
 
 EXPLAINING = """<dl class="glossary"><dt id="term-nat">nat<a class="headerlink">#</a></dt>
