@@ -9,7 +9,7 @@ token stands. A model of several inputs, such as source and target of a translat
 of them.
 
 Axes: B pieces, T positions, N tokens of the stream.
-Derived in the chapters `likelihood/neural` and `gpt/training`.
+Derived in the chapters `likelihood/gradient_descent` and `gpt/training`.
 """
 
 import zlib

@@ -14,7 +14,8 @@ The model maps inputs to logits (B, T, V), and knows of none of this. What a bat
 divides by the number of the batch's targets. Parameters with requires_grad=False stay as they are.
 
 Source: Loshchilov and Hutter 2019 (AdamW); Pascanu et al. 2013 (clipping).
-Derived in the chapters `likelihood/neural` and `gpt/optimisation`.
+Derived in the chapters `likelihood/gradient_descent`, `likelihood/overfitting` (keep_best) and
+`gpt/optimisation`.
 """
 
 import math

@@ -257,7 +257,10 @@ CHAPTERS = (
     "description_length",
     "ngrams",
     "smoothing",
+    "gradient_descent",
     "neural",
+    "back_propagation",
+    "overfitting",
     "evaluation",
 )
 ENTRIES = (

@@ -9,7 +9,7 @@ and depends on `ids[:, :t + 1]` only. None knows its loss, its optimiser or its 
 
 Axes: B texts, T positions, K window, C channels, V vocabulary.
 Source: Bengio et al. 2003 (their direct connections left out, their tanh exchangeable).
-Derived in the chapter `likelihood/neural`.
+Derived in the chapters `likelihood/gradient_descent` and `likelihood/neural`.
 """
 
 import math
