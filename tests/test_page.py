@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 import tinycss2
 from back_matter import fold_assertions, linked
-from cells import bar, checks, shorten_tracebacks
+from cells import FoldQuietCells, bar, checks, shorten_tracebacks
 from docutils import nodes
 from pictures import sizes, themed, with_sizes
 from previews import explained, with_previews
@@ -42,6 +42,32 @@ def test_the_bar_says_how_many():
     assert bar(1, 3) == "checked: 1 assertion holds"
     assert bar(2, 0) == "checked: 2 assertions hold"
     assert (bar(0, 1), bar(0, 2)) == ("1 number for the text", "2 numbers for the text")
+
+
+def cell_of(code, shown=(), hidden=None):
+    """What is left of a code cell, as (class, its bar), after the quiet ones were folded."""
+    source = nodes.container("", nodes.literal_block(code, code), nb_element="cell_code_source")
+    outputs = [nodes.container("", nb_element="cell_code_output") for _ in shown]
+    cell = nodes.container("", source, *outputs, nb_element="cell_code")
+    if hidden:
+        cell["hide_mode"], cell["prompt_show"], cell["prompt_hide"] = hidden, "Show", "Hide"
+    FoldQuietCells.run(SimpleNamespace(document=nodes.container("", cell)))
+    return [
+        (each.get("nb_element") or each["classes"][-1], each.get("prompt_show")) for each in cell
+    ]
+
+
+def test_a_hidden_input_stands_below_what_it_shows():
+    source, output = ("cell_code_source", None), ("cell_code_output", None)
+    assert cell_of("f()", "x") == [source, output]
+    assert cell_of("f()", "x", "input") == [output, ("above-input", "Show")]
+    assert cell_of("f()", "x", "input+output") == [source, output]  # left to the builder
+
+
+@pytest.mark.parametrize("hidden", [None, "input"])
+def test_a_bar_says_what_is_behind_it_whatever_the_tags_of_the_cell(hidden):
+    assert cell_of("import a", hidden=hidden) == [("sets-up", "Set-up")]
+    assert cell_of("assert a", hidden=hidden) == [("checks", "checked: 1 assertion holds")]
 
 
 def test_a_traceback_keeps_its_error_and_no_path():

@@ -9,6 +9,7 @@ but those to the little server of `browsing.py` is refused, and a refused reques
 import functools
 import importlib
 import importlib.util
+import io
 import re
 import zipfile
 from html.parser import HTMLParser
@@ -19,6 +20,7 @@ import nbformat
 import pytest
 import yaml
 from browsing import DESK, PHONE, ROOT, SITE, Visit, find_chromium, served
+from PIL import Image
 from reference import modules
 from shown import SPAN
 from test_reference import entries
@@ -536,6 +538,50 @@ def test_what_only_checks_is_a_bar_that_says_so_and_opens(visits):
     assert not bar.locator("pre").first.is_visible()
     bar.locator("summary").click()
     assert bar.locator("pre").first.is_visible()
+
+
+@pytest.mark.parametrize("page", CHAPTERS)
+def test_a_figure_stands_above_its_code(page, visits):
+    before = visits(page).page.evaluate(
+        """() => [...document.querySelectorAll("main details.above-input + .cell_output")]
+          .map(e => e.previousElementSibling.textContent.trim().slice(0, 80))"""
+    )
+    assert not before
+
+
+def test_signs_are_in_the_font_of_icons_and_none_is_a_bell(visits):
+    signs = [
+        sign
+        for name in CHAPTERS
+        for sign in visits(name).page.evaluate(
+            """() => [...document.querySelectorAll("main .admonition-title")]
+              .flatMap(e => ["::before", "::after"].map(part => getComputedStyle(e, part)))
+              .filter(style => /[\ue000-\uf8ff]/.test(style.content))
+              .map(style => [style.content, style.fontFamily])"""
+        )
+    ]
+    assert {"\uf00c", "\uf059", "\uf188"} <= {content.strip('"') for content, _ in signs}
+    assert not [family for _, family in signs if "Font Awesome" not in family]
+    assert not [content for content, _ in signs if "\uf0f3" in content]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("kind", ["definition", "proposition", "exercise"])
+def test_a_formula_in_a_box_has_the_ground_of_the_box(kind, scheme, visits):
+    """What covers the shade at an edge, see `custom.css`, must not be seen itself."""
+    box = f"main div.{kind}:has(div.math)"
+    page = visits(next(n for n in CHAPTERS if visits(n).page.locator(box).count())).page
+    page.evaluate("theme => { document.documentElement.dataset.theme = theme }", scheme)
+    formula = page.locator(f"{box} div.math").first
+    formula.scroll_into_view_if_needed()
+    place = formula.bounding_box()
+    beside, within = (
+        Image.open(io.BytesIO(page.screenshot(clip={"x": x, "y": y, "width": 2, "height": 2})))
+        for x, y in [(place["x"] - 8, place["y"] + 4), (place["x"] + 8, place["y"] + 4)]
+    )
+    page.evaluate("() => { document.documentElement.dataset.theme = 'light' }")
+    colours = [image.convert("RGB").getpixel((0, 0)) for image in (beside, within)]
+    assert max(abs(a - b) for a, b in zip(*colours, strict=True)) <= 2, colours
 
 
 @pytest.mark.parametrize("page", [page for page in CHAPTERS if page.count("/") == 2])
