@@ -609,6 +609,23 @@ def test_no_traceback_names_a_folder(visits):
         assert len(text.strip().split("\n")) < 15, text
 
 
+SHIFTS = """window.shifted = 0;
+  new PerformanceObserver(list => list.getEntries().forEach(each => shifted += each.value))
+    .observe({type: "layout-shift", buffered: true});"""
+
+
+@pytest.mark.parametrize("page", ["index", "gpt/both_sides", "gpt/sampling", "attention/positions"])
+def test_nothing_shifts_while_a_page_loads(browser, address, page):
+    """As browsers measure it: part of the window times part of its height; 0.1 counts as good."""
+    context = browser.new_context(viewport=DESK)
+    context.add_init_script(SHIFTS)
+    visit = Visit(context, f"{address}/book/{page}.html")
+    visit.page.wait_for_timeout(500)
+    shifted = visit.page.evaluate("shifted")
+    context.close()
+    assert shifted < 0.05
+
+
 def letters_too_small(visit):
     """Drawings on whose page the smallest letters have less than nine pixels."""
     return visit.page.evaluate(
