@@ -647,7 +647,7 @@ def test_no_drawing_shrinks_until_it_cannot_be_read(page, visits):
     assert not found
 
 
-def test_a_click_enlarges_a_drawing_and_another_ends_it(visits):
+def test_a_click_enlarges_a_drawing_and_another_ends_it_and_keys_do_the_same(visits):
     page = visits(next(n for n in CHAPTERS if visits(n).page.locator("figure img").count())).page
     image = page.locator("main figure img").first
     before = image.bounding_box()["width"]
@@ -655,6 +655,28 @@ def test_a_click_enlarges_a_drawing_and_another_ends_it(visits):
     assert page.locator("dialog.enlarged img").bounding_box()["width"] > before
     page.locator("dialog.enlarged").click()
     page.locator("dialog.enlarged").wait_for(state="detached")
+    page.get_by_role("button", name="Enlarge the figure").first.focus()
+    page.keyboard.press("Enter")
+    assert page.locator("dialog.enlarged img").bounding_box()["width"] > before
+    page.keyboard.press("Escape")
+    page.locator("dialog.enlarged").wait_for(state="detached")
+
+
+def test_the_key_p_leaves_the_text_large_and_alone_and_arrows_turn_its_sections(browser, address):
+    context = browser.new_context(viewport=DESK)
+    page = Visit(context, f"{address}/book/attention/masks.html").page
+    size = "() => parseFloat(getComputedStyle(document.querySelector('article p')).fontSize)"
+    before = page.evaluate(size)
+    page.keyboard.press("p")
+    assert page.evaluate(size) > 1.4 * before
+    assert not page.locator(".bd-sidebar-primary").is_visible()
+    assert not page.locator("main div.cell_input:visible").count()
+    page.keyboard.press("ArrowRight")
+    page.wait_for_function("() => scrollY > 0")
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("p")
+    assert page.evaluate(size) == before
+    context.close()
 
 
 SEARCHES = {  # what a reader types: the page that should come first
