@@ -10,7 +10,9 @@ from docutils import nodes
 from pictures import sizes, themed, with_sizes
 from previews import explained, with_previews
 from recorded import mark
-from weight import classes_in, trimmed, without_idle_scripts
+from sphinx import addnodes
+from terms import note_uses
+from weight import FACE, ask_for_the_face, classes_in, trimmed, without_idle_scripts
 
 from src.tools.drawing import Drawing
 from src.tools.figures import INK, ORANGE
@@ -232,3 +234,38 @@ def test_a_recorded_figure_says_where_and_when(tmp_path):
     page.write_text("", encoding="utf-8")
     with pytest.raises(ValueError, match="records read are"):
         mark(app, nodes.container("", nodes.caption("", "", nodes.Text("Recorded."))))
+
+
+def test_a_term_is_introduced_where_a_title_names_it_or_a_link_leads_to_it():
+    def section(anchor, title, *terms):
+        links = [addnodes.pending_xref("", reftype="term", reftarget=each) for each in terms]
+        return nodes.section(
+            "", nodes.title("", title), nodes.paragraph("", "", *links), ids=[anchor]
+        )
+
+    page = section("top", "The probability of a text: the chain rule")
+    page += [
+        section("one", "Temperature", "Nat"),
+        section("two", "Units", "nat", "chain rule", "bit"),
+    ]
+    env = SimpleNamespace(docname="here")
+    note_uses(SimpleNamespace(env=env), page)
+    found = env.uses_of_terms["here"]
+    wanted = {"chain rule": "top", "temperature": "one", "nat": "one", "bit": "two"}
+    assert {term: found[term] for term in wanted} == wanted
+
+
+def test_a_page_asks_for_the_files_of_its_face(pytestconfig):
+    builder = SimpleNamespace(name="html")
+    context = {"pathto": lambda name, resource: f"../{name}", "metatags": "<meta>"}
+    ask_for_the_face(SimpleNamespace(builder=builder), "book/page", "", context, None)
+    static = pytestconfig.rootpath / "_static"
+    style = (static / "custom.css").read_text(encoding="utf-8")
+    assert style.count('url("fonts/') == len(FACE)
+    for name in FACE:
+        assert (
+            f'as="font" type="font/woff2" crossorigin href="../_static/fonts/{name}"'
+            in context["metatags"]
+        )
+        assert f'url("fonts/{name}")' in style
+        assert (static / "fonts" / name).is_file()

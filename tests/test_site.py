@@ -589,6 +589,16 @@ def test_no_chapter_begins_with_a_wall_of_imports(page, visits):
     assert not visits(page).page.locator("main div.cell_input").first.is_visible()
 
 
+@pytest.mark.parametrize("page", ["likelihood/maximum_likelihood", "gpt/many_cores"])
+def test_code_that_is_seen_takes_a_quarter_of_the_page_at_most(page, visits):
+    """The two chapters that show how it is done; what is folded is not seen."""
+    height = """query => [...document.querySelectorAll(query)].filter(e => e.checkVisibility())
+      .reduce((sum, e) => sum + e.getBoundingClientRect().height, 0)"""
+    shown = visits(f"book/{page}.html").page
+    code, whole = (shown.evaluate(height, query) for query in ("article div.cell_input", "article"))
+    assert 0 < code <= whole / 4
+
+
 def test_a_page_says_in_its_head_what_it_is_about():
     for page in toc_pages():
         said = [a["content"] for tag, a in tags(SITE / page) if a.get("name") == "description"]
