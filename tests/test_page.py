@@ -2,10 +2,11 @@
 
 from types import SimpleNamespace
 
+import cells
 import pytest
 import tinycss2
 from back_matter import fold_assertions, linked
-from cells import FoldQuietCells, bar, checks, shorten_tracebacks
+from cells import bar, checks, shorten_tracebacks
 from docutils import nodes
 from pictures import sizes, themed, with_sizes
 from previews import explained, with_previews
@@ -53,7 +54,7 @@ def cell_of(code, shown=(), hidden=None):
     cell = nodes.container("", source, *outputs, nb_element="cell_code")
     if hidden:
         cell["hide_mode"], cell["prompt_show"], cell["prompt_hide"] = hidden, "Show", "Hide"
-    FoldQuietCells.run(SimpleNamespace(document=nodes.container("", cell)))
+    cells.FoldQuietCells.run(SimpleNamespace(document=nodes.container("", cell)))
     return [
         (each.get("nb_element") or each["classes"][-1], each.get("prompt_show")) for each in cell
     ]
@@ -80,6 +81,41 @@ def test_a_traceback_keeps_its_error_and_no_path():
     shorten_tracebacks(None, document)
     assert block.astext() == "ValueError: expected 1,\ngot 2"
     assert other.astext() == shown
+
+
+def test_a_term_is_introduced_where_a_title_names_it_or_a_link_leads_to_it():
+    def section(anchor, title, *terms):
+        links = [addnodes.pending_xref("", reftype="term", reftarget=each) for each in terms]
+        return nodes.section(
+            "", nodes.title("", title), nodes.paragraph("", "", *links), ids=[anchor]
+        )
+
+    page = section("top", "The probability of a text: the chain rule")
+    page += [
+        section("one", "Temperature", "Nat"),
+        section("two", "Units", "nat", "chain rule", "bit"),
+    ]
+    env = SimpleNamespace(docname="here")
+    note_uses(SimpleNamespace(env=env), page)
+    found = env.uses_of_terms["here"]
+    wanted = {"chain rule": "top", "temperature": "one", "nat": "one", "bit": "two"}
+    assert {term: found[term] for term in wanted} == wanted
+
+
+def test_a_page_asks_for_the_files_of_its_face(pytestconfig):
+    builder = SimpleNamespace(name="html")
+    context = {"pathto": lambda name, resource: f"../{name}", "metatags": "<meta>"}
+    ask_for_the_face(SimpleNamespace(builder=builder), "book/page", "", context, None)
+    static = pytestconfig.rootpath / "_static"
+    style = (static / "custom.css").read_text(encoding="utf-8")
+    assert style.count('url("fonts/') == len(FACE)
+    for name in FACE:
+        assert (
+            f'as="font" type="font/woff2" crossorigin href="../_static/fonts/{name}"'
+            in context["metatags"]
+        )
+        assert f'url("fonts/{name}")' in style
+        assert (static / "fonts" / name).is_file()
 
 
 def test_a_plot_has_its_size_in_pixels_and_the_least_width_at_which_its_letters_have_nine():
@@ -234,38 +270,3 @@ def test_a_recorded_figure_says_where_and_when(tmp_path):
     page.write_text("", encoding="utf-8")
     with pytest.raises(ValueError, match="records read are"):
         mark(app, nodes.container("", nodes.caption("", "", nodes.Text("Recorded."))))
-
-
-def test_a_term_is_introduced_where_a_title_names_it_or_a_link_leads_to_it():
-    def section(anchor, title, *terms):
-        links = [addnodes.pending_xref("", reftype="term", reftarget=each) for each in terms]
-        return nodes.section(
-            "", nodes.title("", title), nodes.paragraph("", "", *links), ids=[anchor]
-        )
-
-    page = section("top", "The probability of a text: the chain rule")
-    page += [
-        section("one", "Temperature", "Nat"),
-        section("two", "Units", "nat", "chain rule", "bit"),
-    ]
-    env = SimpleNamespace(docname="here")
-    note_uses(SimpleNamespace(env=env), page)
-    found = env.uses_of_terms["here"]
-    wanted = {"chain rule": "top", "temperature": "one", "nat": "one", "bit": "two"}
-    assert {term: found[term] for term in wanted} == wanted
-
-
-def test_a_page_asks_for_the_files_of_its_face(pytestconfig):
-    builder = SimpleNamespace(name="html")
-    context = {"pathto": lambda name, resource: f"../{name}", "metatags": "<meta>"}
-    ask_for_the_face(SimpleNamespace(builder=builder), "book/page", "", context, None)
-    static = pytestconfig.rootpath / "_static"
-    style = (static / "custom.css").read_text(encoding="utf-8")
-    assert style.count('url("fonts/') == len(FACE)
-    for name in FACE:
-        assert (
-            f'as="font" type="font/woff2" crossorigin href="../_static/fonts/{name}"'
-            in context["metatags"]
-        )
-        assert f'url("fonts/{name}")' in style
-        assert (static / "fonts" / name).is_file()
