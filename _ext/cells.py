@@ -1,7 +1,8 @@
 """Cells as the page shows them: what a reader need not read steps back, and opens on a click.
 
 * `FoldQuietCells`: a cell that only asserts, or gives numbers to the text, becomes a bar that says
-  so; imports, and what else sets up a chapter, a bar *Set-up*.
+  so; imports, and what else sets up a chapter, a bar *Set-up*. Code that its tag hides stands
+  below what it shows: a reader sees the figure first.
 * `shorten_tracebacks`: of an intended error the page shows what went wrong, and no folder of the
   machine on which it did. The notebook that one can save has all of it.
 * `offer_switch`: a button in the header hides and shows all code; `_static/reader.js` does it.
@@ -59,27 +60,33 @@ def bar(asserted, quoted):
 
 
 class FoldQuietCells(SphinxPostTransform):
-    """Put each cell that only asserts, quotes or sets up behind a bar."""
+    """Put each cell that only asserts, quotes or sets up behind a bar, and each hidden input."""
 
-    default_priority = 198  # before the cells that their tags hide
+    default_priority = 198  # before the builder's own, which would put a hidden input first
     formats = ("html",)
 
     def run(self, **kwargs):
-        for cell in self.document.findall(nodes.container):
+        for cell in list(self.document.findall(nodes.container)):
             if cell.get("nb_element") != "cell_code" or not cell.children:
                 continue
-            source = cell.children[0]
-            if source.get("nb_element") != "cell_code_source" or cell.get("hide_mode"):
+            source, hidden = cell.children[0], cell.get("hide_mode")
+            if source.get("nb_element") != "cell_code_source" or hidden not in (None, "input"):
                 continue
             found = checks(source.astext())
-            said, kind = (bar(*found), "checks") if found and any(found) else ("", "")
             if len(cell.children) == 1 and sets_up(source.astext()):
-                said, kind = "Set-up", "sets-up"
-            if said:
-                folded = HideCodeCellNode(prompt_show=said, prompt_hide=said)
-                folded["classes"] += ["above-input", kind]
-                cell.replace(source, folded)
-                folded.append(source)
+                says, kind = ("Set-up", "Set-up"), ["sets-up"]
+            elif found and any(found):
+                says, kind = (bar(*found), bar(*found)), ["checks"]
+            elif hidden:
+                says, kind = (cell["prompt_show"], cell["prompt_hide"]), []
+            else:
+                continue
+            folded = HideCodeCellNode(prompt_show=says[0], prompt_hide=says[1])
+            folded["classes"] += ["above-input", *kind]
+            cell.remove(source)
+            folded.append(source)
+            cell.insert(len(cell.children) if hidden else 0, folded)
+            cell["hide_mode"] = None
 
 
 def shorten_tracebacks(app, doctree):

@@ -1,4 +1,5 @@
-"""Where is a term introduced? In the first chapter, in the order of the book, that links to it.
+"""Where is a term introduced? In the first chapter, in the order of the book, that links to it
+or has it as a title, or as a part of one ("The probability of a text: the chain rule").
 
 The glossary says so under each entry; index and search lead there under each of the entry's names.
 So whoever looks for "RoPE" or "KV cache" finds the chapter, too: names of an entry are synonyms.
@@ -11,10 +12,13 @@ GLOSSARY = "book/glossary"
 
 
 def note_uses(app, doctree):
-    """Keep, of each term that a page links to, the section that holds the first link."""
+    """Keep, of each term that a page links to or has as a title, the section that has it first."""
     uses = {}
-    for link in doctree.findall(addnodes.pending_xref):
-        if link.get("reftype") == "term":
+    for link in doctree.findall():
+        if isinstance(link, nodes.title) and isinstance(link.parent, nodes.section):
+            for words in link.astext().lower().split(": "):
+                uses.setdefault(words.removeprefix("the "), link.parent["ids"][0])
+        elif isinstance(link, addnodes.pending_xref) and link.get("reftype") == "term":
             section = link.parent
             while not (isinstance(section, nodes.section) and section.next_node(nodes.title)):
                 section = section.parent
@@ -102,4 +106,4 @@ def setup(app):
     app.connect("env-check-consistency", extend_index)
     app.connect("doctree-resolved", say_where)
     app.connect("doctree-resolved", extend_search)
-    return {"env_version": 1, "parallel_read_safe": True, "parallel_write_safe": True}
+    return {"env_version": 2, "parallel_read_safe": True, "parallel_write_safe": True}

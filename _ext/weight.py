@@ -7,6 +7,8 @@
   page has and no script names, of the font of icons all that no rule shows, and of the files those
   that no page can ask for: maps of sources, and MathJax for other kinds of input and output.
 * `describe` writes the sentence that search engines and previews show.
+* `ask_for_the_face` names the two files of the text's face in a page's head, so that they come
+  before the first line is set.
 
 Only the builder of the site does this; what it leaves out is tested in `tests/test_site.py`.
 """
@@ -166,7 +168,21 @@ def describe(app, pagename, templatename, context, doctree):
         context["metatags"] = f'{metatags}<meta name="description" content="{text}" />\n'
 
 
+FACE = ("source-serif-4-normal.woff2", "source-serif-4-italic.woff2")
+
+
+def ask_for_the_face(app, pagename, templatename, context, doctree):
+    """Let a page ask for its face at once: `font-display: optional` does not wait for it."""
+    if app.builder.name != "html":
+        return
+    kind = 'rel="preload" as="font" type="font/woff2" crossorigin'
+    for name in FACE:
+        address = context["pathto"](f"_static/fonts/{name}", True)
+        context["metatags"] = f'{context.get("metatags", "")}<link {kind} href="{address}" />\n'
+
+
 def setup(app):
     app.connect("html-page-context", describe)
+    app.connect("html-page-context", ask_for_the_face)
     app.connect("build-finished", trim, priority=900)  # after all who copy files
     return {"parallel_read_safe": True, "parallel_write_safe": True}

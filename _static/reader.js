@@ -1,5 +1,6 @@
 /* What a reader can set: all code hidden or shown, which is remembered, and a page for a projector
-   (the key p), on which the arrows lead from section to section. A click enlarges a figure. The index
+   (the key p), on which the arrows lead from section to section. A click enlarges a figure, and so
+   does a button in its caption. The index
    of the search comes when somebody is about to type. A link shows what it leads to (_ext/previews.py). */
 "use strict";
 
@@ -47,9 +48,22 @@ function enlarge(image) {
   copy.removeAttribute("style");
   dialog.append(copy);
   dialog.addEventListener("click", () => dialog.close());
+  dialog.addEventListener("keydown", (event) => event.key === "Escape" && dialog.close()); // the theme takes the key
   dialog.addEventListener("close", () => dialog.remove());
   document.body.append(dialog);
   dialog.showModal();
+}
+
+/* The same for who has no pointer: a button at the end of the caption. */
+function offerButton(image) {
+  const caption = image.closest("figure").querySelector("figcaption p");
+  if (!caption) return;
+  const button = document.createElement("button");
+  button.type = "button";
+  button.className = "enlarge";
+  button.ariaLabel = "Enlarge the figure";
+  button.addEventListener("click", () => enlarge(image));
+  caption.append(" ", button);
 }
 
 /* What slides can be slid with the arrow keys, and only that is a stop of the Tab key. */
@@ -149,6 +163,7 @@ document.addEventListener("DOMContentLoaded", () => {
   offerPreviews();
   for (const image of document.querySelectorAll("article figure img")) {
     image.addEventListener("click", () => enlarge(image));
+    offerButton(image);
   }
   // On a phone the contents open at the chapter that one reads.
   const opener = document.querySelector(".primary-toggle");

@@ -3,6 +3,7 @@
 import re
 from types import SimpleNamespace
 
+import cells
 import pytest
 import tinycss2
 from back_matter import fold_assertions, linked
@@ -12,7 +13,9 @@ from docutils import nodes
 from pictures import sizes, themed, with_sizes
 from previews import explained, with_previews
 from recorded import mark
-from weight import classes_in, trimmed, without_idle_scripts
+from sphinx import addnodes
+from terms import note_uses
+from weight import FACE, ask_for_the_face, classes_in, trimmed, without_idle_scripts
 
 from src.tools.drawing import Drawing
 from src.tools.figures import INK, ORANGE
@@ -46,6 +49,32 @@ def test_the_bar_says_how_many():
     assert (bar(0, 1), bar(0, 2)) == ("1 number for the text", "2 numbers for the text")
 
 
+def cell_of(code, shown=(), hidden=None):
+    """What is left of a code cell, as (class, its bar), after the quiet ones were folded."""
+    source = nodes.container("", nodes.literal_block(code, code), nb_element="cell_code_source")
+    outputs = [nodes.container("", nb_element="cell_code_output") for _ in shown]
+    cell = nodes.container("", source, *outputs, nb_element="cell_code")
+    if hidden:
+        cell["hide_mode"], cell["prompt_show"], cell["prompt_hide"] = hidden, "Show", "Hide"
+    cells.FoldQuietCells.run(SimpleNamespace(document=nodes.container("", cell)))
+    return [
+        (each.get("nb_element") or each["classes"][-1], each.get("prompt_show")) for each in cell
+    ]
+
+
+def test_a_hidden_input_stands_below_what_it_shows():
+    source, output = ("cell_code_source", None), ("cell_code_output", None)
+    assert cell_of("f()", "x") == [source, output]
+    assert cell_of("f()", "x", "input") == [output, ("above-input", "Show")]
+    assert cell_of("f()", "x", "input+output") == [source, output]  # left to the builder
+
+
+@pytest.mark.parametrize("hidden", [None, "input"])
+def test_a_bar_says_what_is_behind_it_whatever_the_tags_of_the_cell(hidden):
+    assert cell_of("import a", hidden=hidden) == [("sets-up", "Set-up")]
+    assert cell_of("assert a", hidden=hidden) == [("checks", "checked: 1 assertion holds")]
+
+
 def test_a_traceback_keeps_its_error_and_no_path():
     shown = 'Traceback\n  File "/home/a/b.py", line 3\n    f()\nValueError: expected 1,\ngot 2'
     block = nodes.literal_block(shown, shown, classes=["traceback"])
@@ -54,6 +83,41 @@ def test_a_traceback_keeps_its_error_and_no_path():
     shorten_tracebacks(None, document)
     assert block.astext() == "ValueError: expected 1,\ngot 2"
     assert other.astext() == shown
+
+
+def test_a_term_is_introduced_where_a_title_names_it_or_a_link_leads_to_it():
+    def section(anchor, title, *terms):
+        links = [addnodes.pending_xref("", reftype="term", reftarget=each) for each in terms]
+        return nodes.section(
+            "", nodes.title("", title), nodes.paragraph("", "", *links), ids=[anchor]
+        )
+
+    page = section("top", "The probability of a text: the chain rule")
+    page += [
+        section("one", "Temperature", "Nat"),
+        section("two", "Units", "nat", "chain rule", "bit"),
+    ]
+    env = SimpleNamespace(docname="here")
+    note_uses(SimpleNamespace(env=env), page)
+    found = env.uses_of_terms["here"]
+    wanted = {"chain rule": "top", "temperature": "one", "nat": "one", "bit": "two"}
+    assert {term: found[term] for term in wanted} == wanted
+
+
+def test_a_page_asks_for_the_files_of_its_face(pytestconfig):
+    builder = SimpleNamespace(name="html")
+    context = {"pathto": lambda name, resource: f"../{name}", "metatags": "<meta>"}
+    ask_for_the_face(SimpleNamespace(builder=builder), "book/page", "", context, None)
+    static = pytestconfig.rootpath / "_static"
+    style = (static / "custom.css").read_text(encoding="utf-8")
+    assert style.count('url("fonts/') == len(FACE)
+    for name in FACE:
+        assert (
+            f'as="font" type="font/woff2" crossorigin href="../_static/fonts/{name}"'
+            in context["metatags"]
+        )
+        assert f'url("fonts/{name}")' in style
+        assert (static / "fonts" / name).is_file()
 
 
 def test_a_plot_has_its_size_in_pixels_and_the_least_width_at_which_its_letters_have_nine():
@@ -138,9 +202,9 @@ def test_every_coloured_box_says_what_its_formulas_are_printed_on():
     for chapter in chapters(ROOT):
         kinds |= set(re.findall(r"^`{3,}\{prf:(\w+)\}", chapter.read_text("utf-8"), re.M))
     style = (ROOT / "_static" / "custom.css").read_text(encoding="utf-8")
-    grounds = set(re.findall(r"\.proof\.(\w+) \{ --paper: color-mix", style))
+    grounds = set(re.findall(r"div\.(\w+) \{ --ground: color-mix", style))
     assert {"definition", "proposition"} <= kinds
-    assert kinds - {"proof"} == grounds
+    assert kinds - {"proof"} <= grounds
 
 
 EXPLAINING = """<dl class="glossary"><dt id="term-nat">nat<a class="headerlink">#</a></dt>

@@ -9,6 +9,7 @@ but those to the little server of `browsing.py` is refused, and a refused reques
 import functools
 import importlib
 import importlib.util
+import io
 import re
 import zipfile
 from html.parser import HTMLParser
@@ -19,6 +20,7 @@ import nbformat
 import pytest
 import yaml
 from browsing import DESK, PHONE, ROOT, SITE, Visit, find_chromium, served
+from PIL import Image
 from reference import modules
 from shown import SPAN
 from test_reference import entries
@@ -538,9 +540,63 @@ def test_what_only_checks_is_a_bar_that_says_so_and_opens(visits):
     assert bar.locator("pre").first.is_visible()
 
 
+@pytest.mark.parametrize("page", CHAPTERS)
+def test_a_figure_stands_above_its_code(page, visits):
+    before = visits(page).page.evaluate(
+        """() => [...document.querySelectorAll("main details.above-input + .cell_output")]
+          .map(e => e.previousElementSibling.textContent.trim().slice(0, 80))"""
+    )
+    assert not before
+
+
+def test_signs_are_in_the_font_of_icons_and_none_is_a_bell(visits):
+    signs = [
+        sign
+        for name in CHAPTERS
+        for sign in visits(name).page.evaluate(
+            """() => [...document.querySelectorAll("main .admonition-title")]
+              .flatMap(e => ["::before", "::after"].map(part => getComputedStyle(e, part)))
+              .filter(style => /[\ue000-\uf8ff]/.test(style.content))
+              .map(style => [style.content, style.fontFamily])"""
+        )
+    ]
+    assert {"\uf00c", "\uf059", "\uf188"} <= {content.strip('"') for content, _ in signs}
+    assert not [family for _, family in signs if "Font Awesome" not in family]
+    assert not [content for content, _ in signs if "\uf0f3" in content]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("kind", ["definition", "proposition", "exercise"])
+def test_a_formula_in_a_box_has_the_ground_of_the_box(kind, scheme, visits):
+    """What covers the shade at an edge, see `custom.css`, must not be seen itself."""
+    box = f"main div.{kind}:has(div.math)"
+    page = visits(next(n for n in CHAPTERS if visits(n).page.locator(box).count())).page
+    page.evaluate("theme => { document.documentElement.dataset.theme = theme }", scheme)
+    formula = page.locator(f"{box} div.math").first
+    formula.scroll_into_view_if_needed()
+    place = formula.bounding_box()
+    beside, within = (
+        Image.open(io.BytesIO(page.screenshot(clip={"x": x, "y": y, "width": 2, "height": 2})))
+        for x, y in [(place["x"] - 8, place["y"] + 4), (place["x"] + 8, place["y"] + 4)]
+    )
+    page.evaluate("() => { document.documentElement.dataset.theme = 'light' }")
+    colours = [image.convert("RGB").getpixel((0, 0)) for image in (beside, within)]
+    assert max(abs(a - b) for a, b in zip(*colours, strict=True)) <= 2, colours
+
+
 @pytest.mark.parametrize("page", [page for page in CHAPTERS if page.count("/") == 2])
 def test_no_chapter_begins_with_a_wall_of_imports(page, visits):
     assert not visits(page).page.locator("main div.cell_input").first.is_visible()
+
+
+@pytest.mark.parametrize("page", ["likelihood/maximum_likelihood", "gpt/many_cores"])
+def test_code_that_is_seen_takes_a_quarter_of_the_page_at_most(page, visits):
+    """The two chapters that show how it is done; what is folded is not seen."""
+    height = """query => [...document.querySelectorAll(query)].filter(e => e.checkVisibility())
+      .reduce((sum, e) => sum + e.getBoundingClientRect().height, 0)"""
+    shown = visits(f"book/{page}.html").page
+    code, whole = (shown.evaluate(height, query) for query in ("article div.cell_input", "article"))
+    assert 0 < code <= whole / 4
 
 
 def test_a_page_says_in_its_head_what_it_is_about():
@@ -561,6 +617,23 @@ def test_no_traceback_names_a_folder(visits):
         assert "site-packages" not in text
         assert "Traceback" not in text
         assert len(text.strip().split("\n")) < 15, text
+
+
+SHIFTS = """window.shifted = 0;
+  new PerformanceObserver(list => list.getEntries().forEach(each => shifted += each.value))
+    .observe({type: "layout-shift", buffered: true});"""
+
+
+@pytest.mark.parametrize("page", ["index", "gpt/both_sides", "gpt/sampling", "attention/positions"])
+def test_nothing_shifts_while_a_page_loads(browser, address, page):
+    """As browsers measure it: part of the window times part of its height; 0.1 counts as good."""
+    context = browser.new_context(viewport=DESK)
+    context.add_init_script(SHIFTS)
+    visit = Visit(context, f"{address}/book/{page}.html")
+    visit.page.wait_for_timeout(500)
+    shifted = visit.page.evaluate("shifted")
+    context.close()
+    assert shifted < 0.05
 
 
 def letters_too_small(visit):
@@ -584,7 +657,7 @@ def test_no_drawing_shrinks_until_it_cannot_be_read(page, visits):
     assert not found
 
 
-def test_a_click_enlarges_a_drawing_and_another_ends_it(visits):
+def test_a_click_enlarges_a_drawing_and_another_ends_it_and_keys_do_the_same(visits):
     page = visits(next(n for n in CHAPTERS if visits(n).page.locator("figure img").count())).page
     image = page.locator("main figure img").first
     before = image.bounding_box()["width"]
@@ -592,6 +665,28 @@ def test_a_click_enlarges_a_drawing_and_another_ends_it(visits):
     assert page.locator("dialog.enlarged img").bounding_box()["width"] > before
     page.locator("dialog.enlarged").click()
     page.locator("dialog.enlarged").wait_for(state="detached")
+    page.get_by_role("button", name="Enlarge the figure").first.focus()
+    page.keyboard.press("Enter")
+    assert page.locator("dialog.enlarged img").bounding_box()["width"] > before
+    page.keyboard.press("Escape")
+    page.locator("dialog.enlarged").wait_for(state="detached")
+
+
+def test_the_key_p_leaves_the_text_large_and_alone_and_arrows_turn_its_sections(browser, address):
+    context = browser.new_context(viewport=DESK)
+    page = Visit(context, f"{address}/book/attention/masks.html").page
+    size = "() => parseFloat(getComputedStyle(document.querySelector('article p')).fontSize)"
+    before = page.evaluate(size)
+    page.keyboard.press("p")
+    assert page.evaluate(size) > 1.4 * before
+    assert not page.locator(".bd-sidebar-primary").is_visible()
+    assert not page.locator("main div.cell_input:visible").count()
+    page.keyboard.press("ArrowRight")
+    page.wait_for_function("() => scrollY > 0")
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("p")
+    assert page.evaluate(size) == before
+    context.close()
 
 
 SEARCHES = {  # what a reader types: the page that should come first
