@@ -122,7 +122,7 @@ def without_weights(config: GPTConfig) -> GPT:
 
 
 class _NothingDrawn(TorchFunctionMode):
-    """To draw numbers that have no memory changes nothing, but loads a second of torch's modules."""
+    """To draw numbers that have no memory changes nothing, but loads much of torch."""
 
     def __torch_function__(
         self, func: Callable, types: object, args: tuple = (), kwargs: dict | None = None

@@ -5,15 +5,16 @@
     for each tensor    its name, its sizes, its kind, where it begins
     the tensors        each from a multiple of the alignment on, counted from the first
 
-Numbers are kept as they are, or 32 neighbours of a row in a block with a scale d (and a minimum m):
+Numbers are kept as they are, or 32 neighbours of a row in a block with a scale d (and a minimum
+m):
 
     F32, F16     w = q
     Q8_0         w = d q,      q from -127 to 127          2 + 32 bytes a block: 8.5 bits a weight
     Q4_1         w = d q + m,  q from 0 to 15          2 + 2 + 16 bytes a block: 5 bits a weight
 
 A file is data. Each length, number and place in it is compared with what the file has before
-anything is made of it; the tensors are mapped, and decoded one by one. So a file cannot run code, nor
-ask for more memory than a few times its own size, whatever it says.
+anything is made of it; the tensors are mapped, and decoded one by one. So a file cannot run code,
+nor ask for more memory than a few times its own size, whatever it says.
 
 Source: the specification of GGUF 3 and the block formats of the library `ggml` (Gerganov et al.).
 """
@@ -24,6 +25,7 @@ import os
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -145,8 +147,8 @@ class GGUFFile:
         numbers = kind.decode(held.reshape(-1, kind.n_bytes)).reshape(stored.shape)
         if not np.isfinite(numbers).all():
             raise GGUFError(
-                f"expected finite numbers in {name} of {self.path}, got NaN or infinity; the file is "
-                "damaged: get it again"
+                f"expected finite numbers in {name} of {self.path}, got NaN or infinity; the file "
+                "is damaged: get it again"
             )
         return numbers
 
@@ -300,7 +302,7 @@ class _Reader:
         dtype = np.dtype(_NUMBERS[kind])
         self.room_for(count, dtype.itemsize, f"{count:,} numbers of {name!r}")
         held = self.take(count * dtype.itemsize, repr(name))
-        if dtype == bool and not set(held) <= {0, 1}:
+        if dtype.kind == "b" and not set(held) <= {0, 1}:
             raise self.error(f"0 or 1 for {name!r}", "another byte")
         return np.frombuffer(held, dtype)
 
@@ -356,7 +358,7 @@ class _Reader:
     def check_apart(self, tensors: Mapping[str, Stored]) -> None:
         """Refuse tensors that share bytes: many of them could be made of few."""
         ordered = sorted(tensors, key=lambda name: tensors[name].start)
-        for before, after in zip(ordered, ordered[1:], strict=False):
+        for before, after in pairwise(ordered):
             end = tensors[before].start + tensors[before].n_bytes
             if end > tensors[after].start:
                 raise GGUFError(

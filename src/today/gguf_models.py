@@ -12,16 +12,16 @@
     decoder.final_norm.gain                   output_norm.weight                      as ours
     unembedding.weight (untied only)          output.weight                           as ours
 
-Queries and keys stand there as Llama's own code and ours turn them, by neighbouring channels, so that
-no row is moved (`gpt/llama` says how `transformers` has them).
+Queries and keys stand there as Llama's own code and ours turn them, by neighbouring channels, so
+that no row is moved (`gpt/llama` says how `transformers` has them).
 
-To decode the blocks of a file takes seconds; to map numbers that a disk has as float32, none. So they
-are decoded once and kept, four bytes for each parameter, under the check sum of the file that they
-come from. What is mapped is read when it is used, and written to nowhere: a model that learns changes
-its own copy.
+To decode the blocks of a file takes seconds; to map numbers that a disk has as float32, none. So
+they are decoded once and kept, four bytes for each parameter, under the check sum of the file that
+they come from. What is mapped is read when it is used, and written to nowhere: a model that learns
+changes its own copy.
 
-Source: the names are those of the library `gguf` (Gerganov et al.). The model that a package brings is
-SmolLM2-135M-Instruct (Ben Allal et al. 2025).
+Source: the names are those of the library `gguf` (Gerganov et al.). The model that a package
+brings is SmolLM2-135M-Instruct (Ben Allal et al. 2025).
 """
 
 import hashlib
@@ -30,6 +30,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,10 +41,14 @@ from torch import Tensor, nn
 
 from ..gpt.gpt2 import GPT, GPTConfig
 from ..gpt.pretrained import without_weights
+from ..gpt.runs import Run
+from ..tokens.bytes import END
 from ..tools import downloads
 from ..tools.files import replacing
 from ..tools.places import PACKAGE
+from .chat import ChatFormat, chat_format_of
 from .gguf_files import GGUFError, GGUFFile
+from .gguf_tokenizers import tokenizer_of
 
 Shapes = dict[str, tuple[int, ...]]
 
@@ -95,7 +100,53 @@ def packaged_file() -> Path:
     return path
 
 
-def load(path: str | os.PathLike[str], *, kept_in: str | os.PathLike[str] | None = None) -> GPT:
+@dataclass
+class RealModel(Run):
+    """A released model with all that is needed to use it: a `Run` without a history.
+
+    Attributes:
+        model: in evaluation mode.
+        tokenizer: its own.
+        tables: nothing.
+        step: None.
+        chat: how it wants a conversation written; None: it is not made for one.
+    """
+
+    chat: ChatFormat | None
+
+
+def open_model(
+    path: str | os.PathLike[str] | None = None,
+    *,
+    context_length: int | None = None,
+    kept_in: str | os.PathLike[str] | None = None,
+) -> RealModel:
+    """A GGUF file's model, its tokenizer, and the form of its conversations.
+
+    Args:
+        path: the file; None: `packaged_file`.
+        context_length, kept_in: as for `load`.
+    Raises:
+        FileNotFoundError: there is no such file, or no package.
+        GGUFError: it is damaged, or something in it is of another kind than is read here.
+    """
+    path = packaged_file() if path is None else Path(path)
+    file = GGUFFile(path)
+    tokenizer, chat = tokenizer_of(file), chat_format_of(file)
+    if (size := tokenizer.vocabulary_size) != (rows := config_of(file).vocabulary_size):
+        raise GGUFError(f"expected {rows:,} tokens in {path}, one for each vector, got {size:,}")
+    if END not in tokenizer.specials:
+        raise GGUFError(f"expected a special token {END} in {path}, which begins texts, got none")
+    model = load(path, context_length=context_length, kept_in=kept_in)
+    return RealModel(model, tokenizer, {}, None, chat)
+
+
+def load(
+    path: str | os.PathLike[str],
+    *,
+    context_length: int | None = None,
+    kept_in: str | os.PathLike[str] | None = None,
+) -> GPT:
     """The model of a GGUF file, evaluating, on the CPU, its weights mapped.
 
     Names and shapes are compared before any weight is decoded. The first time, weights of N
@@ -103,14 +154,24 @@ def load(path: str | os.PathLike[str], *, kept_in: str | os.PathLike[str] | None
 
     Args:
         path: the file.
+        context_length: how many tokens it sees at once; None: as many as the file says. Windows of
+            fewer need less memory.
         kept_in: the folder for decoded weights; None: in `_build` of a checkout, else where
             downloads are kept.
     Raises:
         FileNotFoundError: there is no such file.
         GGUFError: it is damaged, or its model is none of Llama's blocks as in `GPTConfig.llama`.
+        ValueError: the context is longer than the file says.
     """
     file = GGUFFile(path)
     config = config_of(file)
+    if context_length is not None:
+        if context_length > config.context_length:
+            raise ValueError(
+                f"expected a context of at most {config.context_length:,} tokens, as {path} says, "
+                f"got {context_length:,}"
+            )
+        config = replace(config, context_length=context_length)
     folder = Path(kept_in) if kept_in else _kept_in()
     decoded = folder / f"{_sha256_of(Path(path))}.safetensors"
     state = _mapped(decoded, config)
