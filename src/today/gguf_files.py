@@ -144,7 +144,8 @@ class GGUFFile:
             raise GGUFError(f"expected a tensor {name!r} in {self.path}, found none")
         kind = stored.kind
         held = np.frombuffer(self._held, np.uint8, stored.n_bytes, stored.start)
-        numbers = kind.decode(held.reshape(-1, kind.n_bytes)).reshape(stored.shape)
+        with np.errstate(invalid="ignore"):  # what is not finite is refused below
+            numbers = kind.decode(held.reshape(-1, kind.n_bytes)).reshape(stored.shape)
         if not np.isfinite(numbers).all():
             raise GGUFError(
                 f"expected finite numbers in {name} of {self.path}, got NaN or infinity; the file "
