@@ -124,7 +124,7 @@ def float32(array):
 
 
 MISSING = b"\x04\xff"
-MERGES = ["t h", "th e", "Ġ the", "i n"]
+MERGES = ["t h", "th e", "Ġ the", "! !", "i n"]
 SPECIALS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 
 

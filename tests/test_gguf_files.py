@@ -1,5 +1,4 @@
-"""`src.today.gguf_files` beside the library `gguf`, and against files that are cut, damaged, forged.
-"""
+"""`src.today.gguf_files` beside the library `gguf`, and against files that are cut, damaged, forged."""
 
 import struct
 import tracemalloc
@@ -136,7 +135,10 @@ HOSTILE = {
     "too many tensors": (file_of(n_tensors=HUGE), "expected 4,611,686,018,427,387,904 tensors"),
     "one tensor too many": (file_of(n_tensors=3), "damaged|cut off"),
     "too many values": (file_of(n_values=HUGE), "expected 4,611,686,018,427,387,904 values"),
-    "a value twice": (file_of(values=[("a", 1), ("a", 2)]), "expected each value once .* 'a' twice"),
+    "a value twice": (
+        file_of(values=[("a", 1), ("a", 2)]),
+        "expected each value once .* 'a' twice",
+    ),
     "a kind of value that is none": (
         file_of(values=[("a", Raw(struct.pack("<IQ", 13, 0)))]),
         "expected a kind of value from 0 to 12 for 'a' .* got 13",

@@ -202,7 +202,7 @@ def config_of(file: GGUFFile) -> GPTConfig:
         config = _config_of(file)
     except GGUFError:
         raise
-    except (TypeError, ValueError, OverflowError) as error:
+    except (TypeError, ValueError, ArithmeticError) as error:
         raise GGUFError(f"{file.path} describes no Llama that is known: {error}") from error
     _check(file, config)
     return config
