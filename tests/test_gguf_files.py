@@ -1,4 +1,4 @@
-"""`src.today.gguf_files` beside the library `gguf`, and against files that are cut, damaged, forged."""
+"""`src.today.gguf_files` beside the library `gguf`, and against files: cut, damaged, forged."""
 
 import struct
 import tracemalloc
@@ -7,6 +7,7 @@ import gguf
 import numpy as np
 import pytest
 from gguf_writing import ARRAY, BOOL, TEXT, U32, Gguf, Numbers, Raw, Tensor, Texts, float32
+
 from src.today.gguf_files import _OTHER_KINDS, KINDS, GGUFError, GGUFFile
 
 MATRIX = np.arange(6 * 64, dtype=np.float32).reshape(6, 64) / 7 - 20
@@ -91,7 +92,7 @@ def test_a_value_is_asked_for_by_name_and_kind(tmp_path):
     assert file.value("a.list", list) == ["né", ""]
     assert file.value("nothing", int, 3) == 3
     assert Gguf([("n", 3)]).set(n=4).values == [("n", 4)]
-    with pytest.raises(GGUFError, match="expected a value 'nothing' in .*, found none"):
+    with pytest.raises(GGUFError, match=r"expected a value 'nothing' in .*, found none"):
         file.value("nothing", int)
     with pytest.raises(GGUFError, match=r"expected a\.flag in .* as int, got bool"):
         file.value("a.flag", int)
@@ -100,7 +101,7 @@ def test_a_value_is_asked_for_by_name_and_kind(tmp_path):
 def test_a_whole_number_will_do_as_a_float_and_no_other_way_round(tmp_path):
     file = GGUFFile(Gguf([("n", 3), ("x", 3.0)]).write(tmp_path / "f"))
     assert isinstance(file.value("n", float), float)
-    with pytest.raises(GGUFError, match="expected x in .* as int, got float"):
+    with pytest.raises(GGUFError, match=r"expected x in .* as int, got float"):
         file.value("x", int)
 
 
@@ -278,9 +279,9 @@ def test_many_short_texts_take_a_few_times_their_bytes(tmp_path):
 
 
 def test_numbers_that_are_not_finite_are_refused(tmp_path):
-    spoiled = np.where(MATRIX == MATRIX[2, 3], np.nan, MATRIX)
+    spoiled = np.where(MATRIX[2, 3] == MATRIX, np.nan, MATRIX)
     file = GGUFFile(Gguf([], [("one", float32(spoiled))]).write(tmp_path / "f"))
-    with pytest.raises(GGUFError, match="expected finite numbers in one of .*, got NaN"):
+    with pytest.raises(GGUFError, match=r"expected finite numbers in one of .*, got NaN"):
         file.array("one")
     block = np.array([np.inf], "<f2").tobytes() + bytes([1]) + bytes(31)
     file = GGUFFile(Gguf([], [("q", Tensor((32,), 8, block))]).write(tmp_path / "g"))
@@ -289,14 +290,14 @@ def test_numbers_that_are_not_finite_are_refused(tmp_path):
 
 
 def test_what_is_no_file_or_not_there_is_named(tmp_path):
-    with pytest.raises(GGUFError, match="expected a file at .*, got something else"):
+    with pytest.raises(GGUFError, match=r"expected a file at .*, got something else"):
         GGUFFile(tmp_path)
     with pytest.raises(FileNotFoundError):
         GGUFFile(tmp_path / "nothing.gguf")
     (tmp_path / "empty").touch()
     with pytest.raises(GGUFError, match="got an empty file"):
         GGUFFile(tmp_path / "empty")
-    with pytest.raises(GGUFError, match="expected a tensor 'three' in .*, found none"):
+    with pytest.raises(GGUFError, match=r"expected a tensor 'three' in .*, found none"):
         GGUFFile(file_of().write(tmp_path / "f")).array("three")
 
 
