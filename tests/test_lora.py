@@ -20,16 +20,16 @@ def drawing():
     return torch.Generator().manual_seed(1)
 
 
-def learn(model, learning, steps=20):
+def learn(model, learning, steps=30):
     """Some steps towards saying the token itself again."""
-    optimiser = torch.optim.Adam(learning, lr=0.01)
+    optimiser = torch.optim.Adam(learning, lr=0.05)
     losses = []
     for _ in range(steps):
         loss = torch.nn.functional.cross_entropy(model(IDS).flatten(0, 1), IDS.flatten())
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
-        losses.append(float(loss))
+        losses.append(loss.item())
     return losses
 
 

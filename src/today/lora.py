@@ -28,7 +28,8 @@ class LoRA(nn.Module):
 
     def __init__(self, base: nn.Linear, *, rank: int, alpha: float, generator: torch.Generator):
         super().__init__()
-        if not 1 <= rank <= (most := min(base.in_features, base.out_features)):
+        most = min(base.in_features, base.out_features)
+        if not 1 <= rank <= most:
             raise ValueError(f"expected a rank from 1 to {most}, got {rank}")
         self.base, self.scale = base.requires_grad_(False), alpha / rank
         drawn = torch.randn(rank, base.in_features, generator=generator) / base.in_features**0.5

@@ -5,9 +5,9 @@
     with a minimum         m = min w,       d = (max w - min w) / (2^b - 1)
 
 A scale d (and a minimum m) belongs to a row, or to a block of neighbours in a row. The smaller the
-block, the less a single large number costs the others, and the more bits its scale costs them: with
-16 bits each, b + 16 / N, or b + 32 / N with a minimum, for blocks of N. The formats Q8_0 and Q4_1 of
-`today/gguf_files` are N = 32 with b = 8 and no minimum, and with b = 4 and one.
+block, the less a single large number costs the others, and the more bits its scale costs them:
+with 16 bits each, b + 16 / N, or b + 32 / N with a minimum, for blocks of N. The formats Q8_0 and
+Q4_1 of `today/gguf_files` are N = 32 with b = 8 and no minimum, and with b = 4 and one.
 
 Source: Dettmers et al. 2022 (scales for parts of a matrix, and the numbers that stand out).
 """
