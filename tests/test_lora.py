@@ -20,9 +20,9 @@ def drawing():
     return torch.Generator().manual_seed(1)
 
 
-def learn(model, learning, steps=30):
+def learn(model, learning, steps=40):
     """Some steps towards saying the token itself again."""
-    optimiser = torch.optim.Adam(learning, lr=0.05)
+    optimiser = torch.optim.Adam(learning, lr=0.003)
     losses = []
     for _ in range(steps):
         loss = torch.nn.functional.cross_entropy(model(IDS).flatten(0, 1), IDS.flatten())
@@ -45,7 +45,7 @@ def test_only_what_is_added_learns_and_it_does():
     learning = add_lora(model, rank=3, generator=drawing())
     assert {id(p) for p in learning} == {id(p) for p in model.parameters() if p.requires_grad}
     losses = learn(model, learning)
-    assert losses[-1] < losses[0] / 1.2
+    assert losses[-1] < losses[0] - 0.04  # of 0.05 that can be won
     kept = {name.replace(".base.", "."): held for name, held in model.state_dict().items()}
     for name, held in before.items():
         assert torch.equal(kept[name], held), name
