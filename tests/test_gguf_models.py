@@ -281,7 +281,7 @@ FORGED = {
     ),
     "merges in another order": (
         lambda m: m.set(tokenizer__ggml__merges=Texts(MERGES[::-1])),
-        "expected merge 0 to join two of the 256 tokens made before it",
+        "expected merge 2 to join two of the 258 tokens made before it, got 259",
     ),
     "a merge of three": (
         lambda m: m.set(tokenizer__ggml__merges=Texts([*MERGES[:-1], "i n n"])),

@@ -42,8 +42,8 @@ class Message(NamedTuple):
 class ChatFormat:
     """ChatML, with what stands before a conversation that begins without a system's message.
 
-    >>> ChatFormat("Be brief.").text([Message("user", "Hello")])[-52:]
-    '<|im_start|>user\\nHello<|im_end|>\\n<|im_start|>assistant\\n'
+    >>> ChatFormat("Be brief.").text([Message("user", "Hi")], answer=False)
+    '<|im_start|>system\\nBe brief.<|im_end|>\\n<|im_start|>user\\nHi<|im_end|>\\n'
 
     Attributes:
         system: what the system says unless the first message is its own.
@@ -69,8 +69,9 @@ class ChatFormat:
         """The conversation as ids; in what was said no special token is found.
 
         Args:
-            messages, answer: as for `text`.
+            messages: from the first on.
             tokenizer: of the model.
+            answer: whether the model's answer is to follow.
         Raises:
             ValueError: as for `text`.
         """
