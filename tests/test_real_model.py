@@ -9,9 +9,11 @@ import torch
 from oracles import greatest_difference
 from real_model import cutting_digits, read_by_transformers
 
+from src.__main__ import main
 from src.gpt.sampling import generate, temperature
 from src.today.chat import STOP, Message
 from src.today.gguf_models import open_model
+from src.today.quantisation import quantise
 from src.today.streaming import Reader, spelled, stream
 from src.tokens.bpe import GPT2_PATTERN
 
@@ -49,6 +51,16 @@ def test_logits_are_those_of_transformers(real, theirs):
     scale = float(expected.abs().max())
     assert scale > 20
     assert greatest_difference(ours, expected) / scale < 1e-5
+
+
+def test_four_bits_of_the_files_own_kind_cost_nothing(real):
+    """Its matrices are on that grid already: what few bits cost cannot be judged by these."""
+    for name in ("attention.output", "feed_forward.expand"):
+        weight = real.model.get_parameter(f"decoder.blocks.7.{name}.weight")
+        own = quantise(weight, 4, block=32, minimum=True)
+        assert (own.restored() - weight).abs().max() < own.scale.min() / 1000
+        coarser = quantise(weight, 4, block=64, minimum=True)
+        assert (coarser.restored() - weight).abs().max() > own.scale.median() / 4
 
 
 def test_it_is_the_model_that_is_known(real):
@@ -138,3 +150,8 @@ def test_it_completes_and_answers(real):
     stop = real.tokenizer.specials[STOP]
     answer = stream(Reader(real.model), ids, max_new_tokens=20, stop=stop, **options)
     assert "Tokyo" in "".join(spelled(answer, real.tokenizer))
+
+
+def test_the_command_line_knows_it_by_name(capsys):
+    assert main(["complete", "smollm2", "The capital of France is", "--tokens", "2"]) == 0
+    assert capsys.readouterr().out == "The capital of France is Paris.\n"

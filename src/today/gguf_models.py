@@ -195,8 +195,8 @@ def config_of(file: GGUFFile) -> GPTConfig:
     kind = file.value("general.architecture", str)
     if kind != "llama":
         raise GGUFError(
-            f'expected general.architecture "llama" in {file.path}, got {kind!r}: a model of other '
-            "blocks, which is not read here"
+            f'expected general.architecture "llama" in {file.path}, got {kind[:60]!r}: a model of '
+            "other blocks, which is not read here"
         )
     try:
         config = _config_of(file)
@@ -240,7 +240,7 @@ def _config_of(file: GGUFFile) -> GPTConfig:
     scaling = said("rope.scaling.type", str, "none")
     if scaling not in ("none", "linear"):
         raise GGUFError(
-            f"expected rotary positions as they are or linear in {file.path}, got {scaling!r}"
+            f"expected rotary positions as they are or linear in {file.path}, got {scaling[:60]!r}"
         )
     kv_heads = said("attention.head_count_kv", int, heads)
     width = said("attention.key_length", int, channels // heads)

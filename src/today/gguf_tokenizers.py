@@ -86,7 +86,7 @@ def tokenizer_of(file: GGUFFile) -> PartialTokenizer:
     if kind != "gpt2" or pre not in _PATTERNS:
         raise GGUFError(
             f'expected the tokenizer "gpt2" (byte pairs) in {file.path}, with the words of one of '
-            f"{sorted(_PATTERNS)}, got {kind!r} with {pre!r}: texts would get other ids"
+            f"{sorted(_PATTERNS)}, got {kind[:60]!r} with {pre[:60]!r}: texts would get other ids"
         )
     tokens = file.value("tokenizer.ggml.tokens", list)
     merges = file.value("tokenizer.ggml.merges", list)
