@@ -1,9 +1,9 @@
 """The command line: ``next-token COMMAND``, see ``next-token --help``.
 
 Without an installed package, in the repository's folder: ``python -m src COMMAND``. What a command
-does is in `gpt/commands`; only ``tokenize`` is here, which has no use for torch, nor have the
-processes that it starts: they import this module, too. Exit status: 0 done, 1 it could not be done
-(the message says why), 2 the command was not understood, 130 interrupted.
+does is in `gpt/commands` and `today/commands`; only ``tokenize`` is here, which has no use for
+torch, nor have the processes that it starts: they import this module, too. Exit status: 0 done, 1
+it could not be done (the message says why), 2 the command was not understood, 130 interrupted.
 """
 
 import argparse
@@ -94,9 +94,11 @@ def _parser(*, light: bool) -> argparse.ArgumentParser:
     one.add_argument("--processes", type=int, help="how many encode (default: one for each core)")
     one.add_argument("--quiet", action="store_true", help="no progress bar")
     if not light:
-        from .gpt.commands import add_to
+        from .gpt import commands as of_runs
+        from .today import commands as of_models
 
-        add_to(command)
+        of_runs.add_to(command)
+        of_models.add_to(command)
     return parser
 
 

@@ -15,7 +15,7 @@ import pytest
 
 SRC = Path(__file__).parents[1] / "src"
 
-ROOMS = ["tools", "texts", "likelihood", "tokens", "attention", "gpt", "__main__"]
+ROOMS = ["tools", "texts", "likelihood", "tokens", "attention", "gpt", "today", "__main__"]
 MOST_CODE = 400  # lines of code in a module
 
 # What a module must not bring in when it is imported: a chapter on text should not wait for torch.
@@ -41,6 +41,7 @@ LIGHT = {
     "tokens.shards_of_files": {"torch", "numpy", "matplotlib", "rich"},
     "__main__": {"torch", "numpy", "matplotlib", "rich"},
     "gpt.data_overlap": {"torch", "matplotlib", "datasketch"},
+    "today.gguf_files": {"torch", "matplotlib", "rich"},
     "gpt.data_quality": {"torch", "matplotlib", "datasketch"},
 }
 

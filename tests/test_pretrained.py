@@ -73,6 +73,13 @@ def rewrite(folder, change):
     return tensors
 
 
+def test_a_model_without_weights_has_shapes_and_takes_no_memory():
+    drawn, bare = ours(tied=False), pretrained.without_weights(ours(tied=False).config)
+    shapes = {name: parameter.shape for name, parameter in drawn.named_parameters()}
+    assert {name: parameter.shape for name, parameter in bare.named_parameters()} == shapes
+    assert all(parameter.is_meta for parameter in bare.parameters())
+
+
 # both directions
 
 

@@ -83,7 +83,7 @@ def looks(n_merges):
     pairs = [(a, b) for a in alphabet for b in alphabet][:n_merges]
     vocab = {token: number for number, token in enumerate([*alphabet, *map("".join, pairs)])}
     Counted.looked = 0
-    tokenizer_files._from_spellings(vocab, [(Counted(a), b) for a, b in pairs], {})
+    tokenizer_files.from_spellings(vocab, [(Counted(a), b) for a, b in pairs], {})
     return Counted.looked
 
 

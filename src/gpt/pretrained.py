@@ -37,6 +37,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from ..tokens.folders import SOURCE, fetch_gpt2_files
 from ..tools import downloads
@@ -99,8 +100,7 @@ def load(folder: str | os.PathLike[str]) -> GPT:
         names = _bare_names(stored, read, layout, tied=config.tied, folder=folder)
         shapes = {bare: stored[full] for bare, full in names.items()}
         _check_shapes(config, layout, shapes, folder)
-        with torch.device("meta"):  # no memory, and nothing is drawn
-            model = GPT(config, generator=torch.Generator("cpu"))
+        model = without_weights(config)
         weights = layout.read_from(
             config, lambda theirs: _checked(read(names[theirs]), theirs, folder)
         )
@@ -110,6 +110,24 @@ def load(folder: str | os.PathLike[str]) -> GPT:
             state[ours] = nn.Parameter(own.copy_(weight))
     model.load_state_dict(state, assign=True)
     return model.eval()
+
+
+def without_weights(config: GPTConfig) -> GPT:
+    """A model whose parameters have shapes and no numbers: no memory is taken, nothing is drawn.
+
+    `load_state_dict(state, assign=True)` gives it weights.
+    """
+    with torch.device("meta"), _NothingDrawn():
+        return GPT(config, generator=torch.Generator("cpu"))
+
+
+class _NothingDrawn(TorchFunctionMode):
+    """To draw numbers that have no memory changes nothing, but loads much of torch."""
+
+    def __torch_function__(
+        self, func: Callable, types: object, args: tuple = (), kwargs: dict | None = None
+    ) -> object:
+        return args[0] if func is Tensor.normal_ else func(*args, **(kwargs or {}))
 
 
 def save(model: GPT, folder: str | os.PathLike[str]) -> Path:

@@ -184,7 +184,7 @@ def _spellings(
     return by_id, [[spelled[left], spelled[right]] for left, right in merges]
 
 
-def _from_spellings(
+def from_spellings(
     vocab: Mapping[str, int], merges: Sequence[tuple[str, str]], specials: Mapping[str, int]
 ) -> dict:
     """The settings of tokens spelled in GPT-2's alphabet.
@@ -220,7 +220,7 @@ def _from_spellings(
     }
 
 
-def _pair_of_spellings(merge: str | Sequence[str]) -> tuple[str, str]:
+def pair_of_spellings(merge: str | Sequence[str]) -> tuple[str, str]:
     """One merge as a file spells it: `Ġ t`, or `["Ġ", "t"]`."""
     parts = merge.split(" ") if isinstance(merge, str) else merge
     if not (isinstance(parts, list) and len(parts) == 2 and all(isinstance(p, str) for p in parts)):
@@ -250,8 +250,8 @@ def read_gpt2(folder: _Path, specials: Collection[str]) -> dict:
         del lines[0]
     if absent := set(specials) - set(vocab):
         raise ValueError(f"expected the special tokens {sorted(absent)} in vocab.json")
-    pairs = [_pair_of_spellings(line.removesuffix("\r")) for line in lines if line]
-    return _from_spellings(vocab, pairs, {name: vocab[name] for name in specials})
+    pairs = [pair_of_spellings(line.removesuffix("\r")) for line in lines if line]
+    return from_spellings(vocab, pairs, {name: vocab[name] for name in specials})
 
 
 # ---- Hugging Face's file ----------------------------------------------------------------------
@@ -303,9 +303,9 @@ def read_hugging_face(path: _Path, specials: Collection[str], *, gpt2_pattern: s
         raise ValueError(f"expected the special tokens {absent} in the file, got none so named")
     named |= {name: vocab[name] for name in specials if name not in named}
     _check_hugging_face(content, level, model, added)
-    pairs = [_pair_of_spellings(pair) for pair in _field(model, "merges", list)]
+    pairs = [pair_of_spellings(pair) for pair in _field(model, "merges", list)]
     return {
-        **_from_spellings(vocab, pairs, named),
+        **from_spellings(vocab, pairs, named),
         "pattern": gpt2_pattern if _field(level, "use_regex", bool) else None,
         "add_prefix_space": _field(level, "add_prefix_space", bool),
     }

@@ -1,0 +1,124 @@
+"""With how few bits does a number do, and what does that cost?
+
+    q = round((w - m) / d),   w' = d q + m          |w - w'| <= d / 2
+    without a minimum      m = 0,           d = max |w| / (2^(b - 1) - 1)
+    with a minimum         m = min w,       d = (max w - min w) / (2^b - 1)
+
+A scale d (and a minimum m) belongs to a row, or to a block of neighbours in a row. The smaller the
+block, the less a single large number costs the others, and the more bits its scale costs them:
+with 16 bits each, b + 16 / N, or b + 32 / N with a minimum, for blocks of N. The formats Q8_0 and
+Q4_1 of `today/gguf_files` are N = 32 with b = 8 and no minimum, and with b = 4 and one.
+
+Source: Dettmers et al. 2022 (scales for parts of a matrix, and the numbers that stand out).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+BITS = range(2, 9)
+
+
+@dataclass(frozen=True)
+class Quantised:
+    """A matrix in few bits.
+
+    Attributes:
+        codes: q, (rows, blocks, N), whole numbers of 8 bits.
+        scale: d, (rows, blocks, 1).
+        least: m, (rows, blocks, 1); None: 0.
+        bits: b.
+    """
+
+    codes: Tensor
+    scale: Tensor
+    least: Tensor | None
+    bits: int
+
+    def restored(self) -> Tensor:
+        """w' = d q + m, (rows, columns)."""
+        numbers = self.codes * self.scale
+        return (numbers if self.least is None else numbers + self.least).flatten(1)
+
+    @property
+    def bits_per_weight(self) -> float:
+        """b, and the share that each weight has in scales and minima of 16 bits."""
+        shared = 16 if self.least is None else 32
+        return self.bits + shared / self.codes.shape[-1]
+
+
+def quantise(
+    weight: Tensor, bits: int, *, block: int | None = None, minimum: bool = False
+) -> Quantised:
+    """A matrix in b bits a number.
+
+    >>> quantise(torch.tensor([[0.0, 1.0, 2.0, 3.0]]), 2, minimum=True).restored()
+    tensor([[0., 1., 2., 3.]])
+
+    Args:
+        weight: (rows, columns).
+        bits: b, from 2 to 8.
+        block: N, how many neighbours of a row share a scale; it divides the columns. None: all.
+        minimum: whether each block has a minimum too.
+    Raises:
+        ValueError: another number of bits, no matrix, blocks that do not divide its columns, or
+            numbers that are not finite.
+    """
+    if bits not in BITS:
+        raise ValueError(f"expected from {BITS[0]} to {BITS[-1]} bits, got {bits}")
+    if weight.ndim != 2 or not weight.numel():
+        raise ValueError(f"expected a matrix with entries, got the shape {tuple(weight.shape)}")
+    block = weight.shape[1] if block is None else block
+    if block < 1 or weight.shape[1] % block:
+        raise ValueError(f"expected blocks that divide {weight.shape[1]} columns, got {block}")
+    if not weight.isfinite().all():
+        raise ValueError("expected finite numbers, got NaN or infinity")
+    blocks = weight.detach().float().unflatten(1, (-1, block))  # (rows, blocks, N)
+    if minimum:
+        least = blocks.amin(-1, keepdim=True)
+        scale = (blocks.amax(-1, keepdim=True) - least) / (2**bits - 1)
+        low, high, kind = 0, 2**bits - 1, torch.uint8
+    else:
+        least = None
+        high = 2 ** (bits - 1) - 1
+        scale = blocks.abs().amax(-1, keepdim=True) / high
+        low, kind = -high, torch.int8
+    shifted = blocks if least is None else blocks - least
+    # A block of one value has no scale: any will do, since all its codes are 0.
+    codes = (shifted / torch.where(scale > 0, scale, 1.0)).round().clamp(low, high).to(kind)
+    return Quantised(codes, scale, least, bits)
+
+
+@torch.no_grad()
+def quantise_model(
+    model: nn.Module,
+    bits: int,
+    *,
+    block: int | None = None,
+    minimum: bool = False,
+    chosen: Callable[[str], bool] = lambda name: True,
+) -> float:
+    """Put each matrix of a model through b bits and back; return the bits per weight that it took.
+
+    The numbers stay float32, so that any code can compute with them: this shows what the bits cost
+    in quality, and saves nothing.
+
+    Args:
+        model: is changed.
+        bits, block, minimum: as for `quantise`.
+        chosen: which parameters, by their names; of these, the matrices.
+    Raises:
+        ValueError: as `quantise`, or no matrix is chosen.
+    """
+    used = weights = 0.0
+    for name, parameter in model.named_parameters():
+        if parameter.ndim == 2 and chosen(name):
+            found = quantise(parameter, bits, block=block, minimum=minimum)
+            parameter.copy_(found.restored())
+            used += found.bits_per_weight * parameter.numel()
+            weights += parameter.numel()
+    if not weights:
+        raise ValueError("expected a matrix to quantise, got none that was chosen")
+    return used / weights

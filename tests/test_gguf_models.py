@@ -1,0 +1,415 @@
+"""`src.today.gguf_models` and `src.today.gguf_tokenizers` on a small Llama, whole and forged."""
+
+import pytest
+import tokenizers
+import torch
+from gguf_writing import (
+    HEADS,
+    HIDDEN,
+    I32,
+    KV_HEADS,
+    LAYERS,
+    LIMIT,
+    MERGES,
+    MISSING,
+    SPECIALS,
+    C,
+    Numbers,
+    Texts,
+    arrays,
+    float32,
+    small_llama,
+    tokens,
+)
+from oracles import greatest_difference
+from tokenizers import pre_tokenizers
+
+from src.gpt import pretrained
+from src.gpt.gpt2 import GPT, GPTConfig
+from src.today import gguf_models
+from src.today.chat import ChatFormat
+from src.today.gguf_files import GGUFError, GGUFFile
+from src.today.gguf_models import ModelMissingError, config_of, load, open_model, packaged_file
+from src.today.gguf_tokenizers import tokenizer_of
+from src.tokens.bpe import GPT2_PATTERN, BytePairTokenizer
+
+IDS = torch.tensor([[5, 200, 31, 7, 0, 258]])
+
+
+@pytest.fixture
+def path(tmp_path):
+    return small_llama().write(tmp_path / "model.gguf")
+
+
+@pytest.fixture
+def kept(tmp_path):
+    return tmp_path / "kept"
+
+
+# ---- the model -----------------------------------------------------------------------------------
+
+
+def expected_model():
+    """The same Llama, its weights put into place here, one by one."""
+    sizes = {"context_length": LIMIT, "layers": LAYERS, "heads": HEADS, "channels": C}
+    config = GPTConfig.llama(
+        len(tokens()),
+        **sizes,
+        hidden=HIDDEN,
+        kv_heads=KV_HEADS,
+        tied=True,
+        eps=1e-5,
+        rotary_base=53.0,
+    )
+    model = GPT(config, generator=torch.Generator().manual_seed(3)).eval()
+    held = {name: torch.from_numpy(array) for name, array in arrays().items()}
+    with torch.no_grad():
+        model.embedding.copy_(held["token_embd.weight"])
+        model.decoder.final_norm.gain.copy_(held["output_norm.weight"])
+        for i, block in enumerate(model.decoder.blocks):
+            own = {name.split(".", 2)[2]: w for name, w in held.items() if f"blk.{i}." in name}
+            qkv = torch.cat([own[f"attn_{part}.weight"] for part in "qkv"])
+            block.attention.qkv.weight.copy_(qkv)
+            block.attention.output.weight.copy_(own["attn_output.weight"])
+            block.feed_forward.gate.weight.copy_(own["ffn_gate.weight"])
+            block.feed_forward.expand.weight.copy_(own["ffn_up.weight"])
+            block.feed_forward.contract.weight.copy_(own["ffn_down.weight"])
+            block.attention_norm.gain.copy_(own["attn_norm.weight"])
+            block.feed_forward_norm.gain.copy_(own["ffn_norm.weight"])
+    return model
+
+
+def test_each_tensor_gets_its_place(path, kept):
+    model, expected = load(path, kept_in=kept), expected_model()
+    assert not model.training
+    for field in ("kv_heads", "rotary_base", "tied", "norm_kind", "gated", "hidden"):
+        assert getattr(model.config, field) == getattr(expected.config, field)
+    assert greatest_difference(model(IDS), expected(IDS)) < 1e-6
+
+
+def test_an_untied_model_has_its_own_output(tmp_path, kept):
+    table = arrays(seed=5)["token_embd.weight"]
+    made = small_llama().tensor("output.weight", float32(table))
+    model = load(made.write(tmp_path / "f"), kept_in=kept)
+    assert not model.config.tied
+    states = expected_model().states(IDS)
+    assert greatest_difference(model(IDS), states @ torch.from_numpy(table).mT) < 1e-5
+
+
+def test_weights_are_decoded_once_and_then_mapped(path, kept, monkeypatch):
+    first = load(path, kept_in=kept)(IDS)
+    (decoded,) = kept.iterdir()
+    monkeypatch.setattr(gguf_models, "weights", None)  # would fail if it were called again
+    assert torch.equal(load(path, kept_in=kept)(IDS), first)
+    assert [*kept.iterdir()] == [decoded]
+
+
+@pytest.mark.parametrize("damage", ["cut", "of another model", "empty"])
+def test_kept_weights_that_are_not_whole_are_made_anew(path, kept, damage):
+    first = load(path, kept_in=kept)(IDS)
+    (decoded,) = kept.iterdir()
+    held = decoded.read_bytes()
+    decoded.write_bytes(
+        {"cut": held[:-1], "empty": b""}.get(damage, held.replace(b"blocks", b"blacks"))
+    )
+    assert torch.equal(load(path, kept_in=kept)(IDS), first)
+    assert decoded.read_bytes() == held
+
+
+def test_another_file_has_other_kept_weights(path, tmp_path, kept):
+    load(path, kept_in=kept)
+    made = small_llama()
+    made.tensor("output_norm.weight", float32(2 * arrays()["output_norm.weight"]))
+    other = load(made.write(tmp_path / "other.gguf"), kept_in=kept)
+    assert greatest_difference(other(IDS), 2 * expected_model()(IDS)) < 1e-5
+    assert len([*kept.iterdir()]) == 2
+
+
+def test_a_model_that_learns_changes_its_own_copy(path, kept):
+    model = load(path, kept_in=kept)
+    (decoded,) = kept.iterdir()
+    before = decoded.read_bytes()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(3)
+    assert decoded.read_bytes() == before
+    assert greatest_difference(load(path, kept_in=kept)(IDS), expected_model()(IDS)) < 1e-6
+
+
+def test_what_is_kept_can_be_read_by_the_library(path, kept):
+    from safetensors.torch import load_file
+
+    model = load(path, kept_in=kept)
+    (decoded,) = kept.iterdir()
+    assert load_file(decoded).keys() == dict(model.named_parameters()).keys()
+
+
+def test_a_model_goes_on_to_a_folder_in_the_released_format(path, kept, tmp_path):
+    """And its queries and keys are turned there as `transformers` turns them."""
+    model = load(path, kept_in=kept)
+    released = pretrained.load(pretrained.save(model, tmp_path / "released"))
+    assert greatest_difference(released(IDS), model(IDS)) < 1e-6
+
+
+def test_a_shorter_context_can_be_asked_for_and_no_longer_one(path, kept):
+    assert load(path, context_length=5, kept_in=kept).context_length == 5
+    with pytest.raises(ValueError, match=r"expected a context of at most 12 tokens, .* got 13"):
+        load(path, context_length=13, kept_in=kept)
+
+
+def test_rotary_positions_can_be_interpolated(tmp_path):
+    made = small_llama().set(llama__rope__scaling__type="linear", llama__rope__scaling__factor=2.0)
+    assert config_of(GGUFFile(made.write(tmp_path / "f"))).rotary_scale == 2
+
+
+def test_heads_can_be_narrower_than_the_channels_say(tmp_path):
+    made = small_llama().set(llama__attention__key_length=4, llama__rope__dimension_count=4)
+    made.set(llama__attention__value_length=4)
+    for i in range(LAYERS):
+        for part in "qkv":
+            name = f"blk.{i}.attn_{part}.weight"
+            made.tensor(name, float32(arrays()[name][: (HEADS if part == "q" else KV_HEADS) * 4]))
+        name = f"blk.{i}.attn_output.weight"
+        made.tensor(name, float32(arrays()[name][:, : HEADS * 4]))
+    assert config_of(GGUFFile(made.write(tmp_path / "f"))).head_width == 4
+
+
+def broken(change):
+    made = small_llama()
+    change(made)
+    return made
+
+
+def replaced(name, array):
+    return lambda made: made.tensor(name, array if array is None else float32(array))
+
+
+GAIN = arrays()["output_norm.weight"]
+FORGED = {
+    "another kind of model": (
+        lambda m: m.set(general__architecture="gpt2"),
+        "expected general.architecture \"llama\" in .*, got 'gpt2'",
+    ),
+    "no size": (
+        lambda m: m.set(llama__embedding_length=None),
+        "expected a value 'llama.embedding_length' in .*, found none",
+    ),
+    "a size that is a text": (
+        lambda m: m.set(llama__block_count="2"),
+        r"expected llama\.block_count in .* as int, got str",
+    ),
+    "a size of 0": (lambda m: m.set(llama__feed_forward_length=0), "hidden to be a whole number"),
+    "no heads": (lambda m: m.set(llama__attention__head_count=0), "describes no Llama"),
+    "heads that do not divide": (
+        lambda m: m.set(llama__attention__head_count_kv=3),
+        "describes no Llama .* expected kv_heads that divide the heads",
+    ),
+    "a number of layers that is made up": (
+        lambda m: m.set(llama__block_count=1 << 31),
+        "expected tensors of 2,147,483,648 blocks in .* got 2",
+    ),
+    "a context that is made up": (
+        lambda m: m.set(llama__context_length=1 << 31),
+        "expected llama.context_length of at most 1,048,576 in .*, got 2,147,483,648",
+    ),
+    "a width that is made up": (
+        lambda m: m.set(llama__feed_forward_length=1 << 31),
+        r"expected blk\.0\.ffn_down\.weight in .* to have the shape \(32, 2147483648\)",
+    ),
+    "experts": (lambda m: m.set(llama__expert_count=4), "expected no experts in .*, got 4"),
+    "scaled positions": (
+        lambda m: m.set(llama__rope__scaling__type="yarn"),
+        "expected rotary positions as they are or linear in .*, got 'yarn'",
+    ),
+    "a part of the channels turned": (
+        lambda m: m.set(llama__rope__dimension_count=4),
+        "expected llama.rope.dimension_count to be all 8 channels .* got 4",
+    ),
+    "eps of 0": (
+        lambda m: m.set(llama__attention__layer_norm_rms_epsilon=0.0),
+        "describes no Llama that is known: expected eps above 0",
+    ),
+    "no embedding": (replaced("token_embd.weight", None), "expected vocabulary_size to be"),
+    "a tensor that is missing": (
+        replaced("blk.1.attn_v.weight", None),
+        r"missing: blk\.1\.attn_v\.weight \(1\)",
+    ),
+    "a tensor that is unknown": (
+        replaced("blk.1.attn_q.bias", GAIN),
+        r"unknown: blk\.1\.attn_q\.bias \(1\)",
+    ),
+    "factors of positions": (replaced("rope_freqs.weight", GAIN), r"unknown: rope_freqs\.weight"),
+    "a wrong shape": (
+        replaced("blk.0.attn_k.weight", arrays()["blk.0.attn_q.weight"]),
+        r"expected blk\.0\.attn_k\.weight in .* the shape \(16, 32\), .* got \(32, 32\)",
+    ),
+    "a matrix the other way round": (
+        replaced("blk.0.ffn_up.weight", arrays()["blk.0.ffn_up.weight"].T),
+        r"expected blk\.0\.ffn_up\.weight in .* the shape \(64, 32\), .* got \(32, 64\)",
+    ),
+    "another tokenizer": (
+        lambda m: m.set(tokenizer__ggml__model="llama"),
+        "expected the tokenizer \"gpt2\" .* got 'llama' with 'smollm'",
+    ),
+    "other words": (
+        lambda m: m.set(tokenizer__ggml__pre="llama-bpe"),
+        r"the words of one of \['gpt-2', 'smollm'\], got 'gpt2' with 'llama-bpe'",
+    ),
+    "fewer tokens than vectors": (
+        lambda m: m.set(tokenizer__ggml__tokens=Texts(tokens()[:-1])),
+        "expected a kind for each of 261 tokens in .*, got 262",
+    ),
+    "a token less than vectors": (
+        lambda m: m.set(
+            tokenizer__ggml__tokens=Texts(tokens()[:-1]),
+            tokenizer__ggml__token_type=Numbers(I32, [3] * 3 + [1] * 258),
+            tokenizer__ggml__merges=Texts(MERGES[:-1]),
+        ),
+        "expected 262 tokens in .*, one for each vector, got 261",
+    ),
+    "a token twice": (
+        lambda m: m.set(tokenizer__ggml__tokens=Texts([*tokens()[:-1], "the"])),
+        "expected 262 different tokens in .*, got 261",
+    ),
+    "tokens of another kind": (
+        lambda m: m.set(tokenizer__ggml__token_type=Numbers(I32, [3] * 3 + [6] * 259)),
+        r"expected tokens of the kinds 1 \(text\), 3 and 4 \(special\) in .*, got \[6\]",
+    ),
+    "a token without a merge": (
+        lambda m: m.set(tokenizer__ggml__merges=Texts(MERGES[:-1])),
+        "expected a merge for each entry of the vocabulary",
+    ),
+    "merges in another order": (
+        lambda m: m.set(tokenizer__ggml__merges=Texts(MERGES[::-1])),
+        "expected merge 2 to join two of the 258 tokens made before it, got 259",
+    ),
+    "a merge of three": (
+        lambda m: m.set(tokenizer__ggml__merges=Texts([*MERGES[:-1], "i n n"])),
+        "expected a merge of two tokens, got 'i n n'",
+    ),
+    "no end token": (
+        lambda m: m.set(tokenizer__ggml__tokens=Texts(["<|end|>", *tokens()[1:]])),
+        r"expected a special token <\|endoftext\|> in",
+    ),
+    "another chat template": (
+        lambda m: m.set(tokenizer__chat_template="{{ messages.__class__ }}"),
+        "expected the chat template of .* to be ChatML as it is known, got another",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FORGED)
+def test_a_forged_model_is_refused_by_name_before_a_weight_is_decoded(
+    tmp_path, kept, monkeypatch, name
+):
+    change, message = FORGED[name]
+    path = broken(change).write(tmp_path / "model.gguf")
+    monkeypatch.setattr(gguf_models, "weights", None)
+    with pytest.raises(GGUFError, match=message) as refused:
+        open_model(path, kept_in=kept)
+    assert str(path) in str(refused.value)
+    assert not kept.exists()
+
+
+def test_weights_that_are_not_finite_leave_nothing_behind(tmp_path, kept):
+    made = small_llama().tensor("output_norm.weight", float32(GAIN * float("inf")))
+    with pytest.raises(GGUFError, match=r"expected finite numbers in output_norm.weight"):
+        load(made.write(tmp_path / "f"), kept_in=kept)
+    assert not [*kept.iterdir()]
+
+
+def test_all_that_belongs_to_a_model_is_opened(path, kept):
+    real = open_model(path, kept_in=kept)
+    assert real.end == 0
+    assert real.config is None
+    assert real.chat is None
+    assert real.tokenizer.vocabulary_size == real.model.vocabulary_size == len(tokens())
+
+
+def test_a_chat_template_that_is_known_is_opened(tmp_path, kept):
+    from src.today import chat
+
+    made = small_llama(f"{chat._BEFORE}Be brief.{chat._AFTER}")
+    assert open_model(made.write(tmp_path / "f"), kept_in=kept).chat == ChatFormat("Be brief.")
+
+
+# ---- the package ---------------------------------------------------------------------------------
+
+
+def test_a_package_that_is_missing_is_named_with_what_to_do(monkeypatch):
+    monkeypatch.setattr(gguf_models, "_PACKAGE", "a_package_that_is_not_there")
+    with pytest.raises(ModelMissingError, match="found none: `pip install --require-hashes --no-d"):
+        packaged_file()
+
+
+def test_a_package_with_another_file_is_refused(monkeypatch):
+    monkeypatch.setattr(gguf_models, "_SHA256", "0" * 64)
+    with pytest.raises(ModelMissingError, match=r"with SHA-256 000.*, got b179c9523d0e6a0f98a3"):
+        packaged_file()
+    monkeypatch.setattr(gguf_models, "_FILE", "nothing.gguf")
+    with pytest.raises(ModelMissingError, match=r"expected nothing\.gguf in the package"):
+        packaged_file()
+
+
+# ---- the tokenizer -------------------------------------------------------------------------------
+
+TEXTS = [
+    "in the  1984 then",
+    "  42",
+    "a\x04b \xff t\x04he !\x04!",
+    "½ ² ١٢ 1.5",
+    "thin<|im_end|>\n\n3 \n",
+]
+
+
+def library(digits):
+    vocabulary = {token: number for number, token in enumerate(tokens())}
+    merges = [tuple(merge.split(" ")) for merge in MERGES]
+    made = tokenizers.Tokenizer(tokenizers.models.BPE(vocab=vocabulary, merges=merges))
+    parts = [pre_tokenizers.Digits(individual_digits=True)] * digits
+    bytes_ = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.pre_tokenizer = pre_tokenizers.Sequence([*parts, bytes_])
+    return made
+
+
+@pytest.mark.parametrize("pre", ["smollm", "gpt-2"])
+def test_ids_are_those_of_the_library_bytes_without_a_token_too(tmp_path, pre):
+    made = small_llama().set(tokenizer__ggml__pre=pre)
+    ours, theirs = tokenizer_of(GGUFFile(made.write(tmp_path / "f"))), library(pre == "smollm")
+    for text in TEXTS:
+        assert ours.encode(text) == theirs.encode(text).ids
+
+
+def test_a_byte_without_a_token_is_lost_and_no_other(path):
+    tokenizer = tokenizer_of(GGUFFile(path))
+    assert tokenizer.missing == MISSING
+    assert tokenizer.decode(tokenizer.encode("t\x04he né 12")) == "the né 12"
+    assert tokenizer.encode("!\x04!") == tokenizer.encode("!!")
+    assert len(tokenizer.encode("!!")) == 1
+    assert tokenizer.specials == {name: number for number, name in enumerate(SPECIALS)}
+    with pytest.raises(ValueError, match="expected ids from 0 to 261, got 262"):
+        tokenizer.decode([262])
+    with pytest.raises(TypeError, match=r"got none for 2 of them, .* keep the GGUF file"):
+        tokenizer.save(path.with_name("tokenizer.json"))
+
+
+def test_a_tokenizer_with_all_bytes_is_saved_as_any_other(tmp_path):
+    from src.tokens.files import bytes_to_unicode
+
+    spelled = [
+        *SPECIALS,
+        *bytes_to_unicode().values(),
+        *(merge.replace(" ", "") for merge in MERGES),
+    ]
+    made = small_llama().set(
+        tokenizer__ggml__tokens=Texts(spelled),
+        tokenizer__ggml__token_type=Numbers(I32, [3] * 3 + [1] * (len(spelled) - 3)),
+        tokenizer__ggml__pre="gpt-2",
+    )
+    tokenizer = tokenizer_of(GGUFFile(made.write(tmp_path / "f")))
+    assert not tokenizer.missing
+    tokenizer.save(tmp_path / "tokenizer.json")
+    assert BytePairTokenizer.load(tmp_path / "tokenizer.json").encode("in the 12") == (
+        tokenizer.encode("in the 12")
+    )
+    assert tokenizer.pattern == GPT2_PATTERN

@@ -1,0 +1,106 @@
+"""`src.today.quantisation`: its bound, its grids, and the blocks of the library `gguf`."""
+
+import gguf
+import numpy as np
+import pytest
+import torch
+from oracles import greatest_difference, normal
+
+from src.gpt.gpt2 import GPT, GPTConfig
+from src.today.quantisation import BITS, quantise, quantise_model
+
+WEIGHT = normal(6, 64).float()
+OPTIONS = [(block, minimum) for block in (None, 32, 8) for minimum in (False, True)]
+
+
+@pytest.mark.parametrize("bits", BITS)
+@pytest.mark.parametrize(("block", "minimum"), OPTIONS)
+def test_no_number_is_off_by_more_than_half_a_step(bits, block, minimum):
+    found = quantise(WEIGHT, bits, block=block, minimum=minimum)
+    off = (found.restored() - WEIGHT).abs().unflatten(1, (-1, block or 64))
+    assert (off <= found.scale / 2 * (1 + 1e-5)).all()
+    assert off.max() > found.scale.min() / 4  # and the bound is no empty one
+    levels = 2**bits if minimum else 2**bits - 1
+    assert len(found.codes.unique()) <= levels
+    assert found.codes.element_size() == 1
+
+
+@pytest.mark.parametrize(("block", "minimum"), OPTIONS)
+def test_what_is_on_the_grid_stays(block, minimum):
+    """A file in 4 bits loses nothing to 4 bits of the same kind."""
+    once = quantise(WEIGHT, 4, block=block, minimum=minimum).restored()
+    twice = quantise(once, 4, block=block, minimum=minimum).restored()
+    assert greatest_difference(once, twice) < 1e-6
+
+
+def test_more_bits_smaller_blocks_and_a_minimum_cost_less():
+    def error(bits, **options):
+        return float((quantise(WEIGHT, bits, **options).restored() - WEIGHT).square().mean())
+
+    by_bits = [error(bits) for bits in BITS]
+    assert by_bits == sorted(by_bits, reverse=True)
+    assert error(4, block=8) < error(4, block=32) < error(4)
+    assert error(4, block=8, minimum=True) < error(4, block=8)
+
+
+def test_bits_per_weight_count_the_scales():
+    assert quantise(WEIGHT, 8, block=32).bits_per_weight == 8.5
+    assert quantise(WEIGHT, 4, block=32, minimum=True).bits_per_weight == 5
+    assert quantise(WEIGHT, 3).bits_per_weight == 3 + 16 / 64
+
+
+def test_blocks_of_32_are_those_of_q8_0():
+    """But for the scale, which the file keeps in 16 bits."""
+    kept = gguf.quants.quantize(WEIGHT.numpy(), gguf.GGMLQuantizationType.Q8_0)
+    codes = kept.reshape(6, 2, 34)[..., 2:].view(np.int8)
+    np.testing.assert_array_equal(quantise(WEIGHT, 8, block=32).codes.numpy(), codes)
+
+
+def test_by_hand():
+    """Without a minimum in 3 bits: the step is 3 / 3, and -0.6 becomes -1."""
+    found = quantise(torch.tensor([[3.0, -0.6, 0.4, 1.4]]), 3)
+    assert found.codes.tolist() == [[[3, -1, 0, 1]]]
+    found = quantise(torch.tensor([[5.0, 2.0, 4.4, 2.4]]), 2, minimum=True)
+    assert found.codes.tolist() == [[[3, 0, 2, 0]]]
+    assert found.restored().tolist() == [[5.0, 2.0, 4.0, 2.0]]
+
+
+@pytest.mark.parametrize("minimum", [False, True])
+def test_a_block_of_one_value_comes_back(minimum):
+    for value in (0.0, 3.0, -7.0):
+        weight = torch.full((2, 4), value)
+        assert torch.equal(quantise(weight, 2, minimum=minimum).restored(), weight)
+
+
+@pytest.mark.parametrize(
+    ("weight", "options", "message"),
+    [
+        (WEIGHT, {"bits": 1}, "expected from 2 to 8 bits, got 1"),
+        (WEIGHT, {"bits": 9}, "expected from 2 to 8 bits, got 9"),
+        (WEIGHT[0], {"bits": 4}, r"expected a matrix with entries, got the shape \(64,\)"),
+        (WEIGHT[:, :0], {"bits": 4}, r"got the shape \(6, 0\)"),
+        (WEIGHT, {"bits": 4, "block": 48}, "expected blocks that divide 64 columns, got 48"),
+        (WEIGHT / 0, {"bits": 4}, "expected finite numbers"),
+    ],
+)
+def test_what_cannot_be_is_refused(weight, options, message):
+    with pytest.raises(ValueError, match=message):
+        quantise(weight, **options)
+
+
+def model():
+    config = GPTConfig.llama(11, context_length=8, layers=2, heads=2, channels=16, hidden=32)
+    return GPT(config, generator=torch.Generator().manual_seed(0))
+
+
+def test_the_chosen_matrices_of_a_model_and_no_other_go_through_few_bits():
+    before, after = dict(model().named_parameters()), model()
+    used = quantise_model(after, 4, block=16, chosen=lambda name: "feed_forward" in name)
+    assert used == 5
+    for name, parameter in after.named_parameters():
+        changed = not torch.equal(parameter, before[name])
+        assert changed == ("feed_forward." in name), name
+        if changed:
+            assert torch.equal(parameter, quantise(before[name], 4, block=16).restored())
+    with pytest.raises(ValueError, match="expected a matrix to quantise, got none"):
+        quantise_model(model(), 4, chosen=lambda name: "norm" in name)

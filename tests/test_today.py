@@ -1,0 +1,214 @@
+"""`src.today.chat`, `src.today.streaming` and the commands `complete` and `chat`, on a small Llama.
+
+What they do with a real model, and beside `transformers`, is in `test_real_model.py`.
+"""
+
+import io
+from functools import partial
+
+import pytest
+import torch
+from gguf_writing import LIMIT, small_llama, tokens
+
+from src.__main__ import main
+from src.gpt.sampling import generate, temperature, top_k
+from src.today import chat as chat_module
+from src.today import gguf_models
+from src.today.chat import STOP, ChatFormat, Message
+from src.today.gguf_models import open_model
+from src.today.streaming import Reader, spelled, stream
+from src.tokens.bytes import ByteTokenizer
+
+TEMPLATE = f"{chat_module._BEFORE}Be brief.{chat_module._AFTER}"
+CHAT = ChatFormat("Be brief.")
+
+
+@pytest.fixture
+def path(tmp_path, monkeypatch):
+    monkeypatch.setattr(gguf_models, "_kept_in", lambda: tmp_path / "kept")
+    made = small_llama(TEMPLATE).set(llama__context_length=400)
+    return made.write(tmp_path / "model.gguf")
+
+
+@pytest.fixture
+def real(path):
+    return open_model(path)
+
+
+def drawing(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+# ---- chat ----------------------------------------------------------------------------------------
+
+
+def test_a_conversation_begins_with_what_the_system_says():
+    text = CHAT.text([Message("user", "Hi")])
+    assert text == (
+        "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n"
+        "<|im_start|>assistant\n"
+    )
+    own = [Message("system", "Be long."), Message("user", "Hi")]
+    assert CHAT.text(own, answer=False) == (
+        "<|im_start|>system\nBe long.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n"
+    )
+
+
+def test_what_is_said_holds_no_mark(real):
+    specials = real.tokenizer.specials
+    ids = real.chat.ids([Message("user", f"a{STOP}b")], real.tokenizer)
+    assert ids.count(specials[STOP]) == 2
+    assert real.tokenizer.decode(ids) == CHAT.text([Message("user", f"a{STOP}b")])
+
+
+@pytest.mark.parametrize("role", ["User", "user\nsystem", ""])
+def test_a_role_that_is_unknown_is_refused(role):
+    with pytest.raises(ValueError, match="expected roles among system, user, assistant, got"):
+        CHAT.text([Message("user", "Hi"), Message(role, "Hi")])
+    with pytest.raises(ValueError, match="expected a message to begin with, got none"):
+        CHAT.text([])
+
+
+@pytest.mark.parametrize("said", ["' + cycler + '", "a\\x27b"])
+def test_a_template_whose_text_could_be_a_program_is_refused(tmp_path, said):
+    made = small_llama(f"{chat_module._BEFORE}{said}{chat_module._AFTER}")
+    with pytest.raises(gguf_models.GGUFError, match="a template is a program, and is not run"):
+        open_model(made.write(tmp_path / "f"), kept_in=tmp_path / "kept")
+
+
+def test_a_template_whose_marks_are_no_tokens_is_refused(tmp_path):
+    from gguf_writing import Texts
+
+    made = small_llama(TEMPLATE).set(
+        tokenizer__ggml__tokens=Texts([t.replace("im_end", "end") for t in tokens()])
+    )
+    with pytest.raises(gguf_models.GGUFError, match=r"expected tokens \['<\|im_end\|>'\] in"):
+        open_model(made.write(tmp_path / "f"), kept_in=tmp_path / "kept")
+
+
+# ---- streaming -----------------------------------------------------------------------------------
+
+
+def test_a_stream_draws_what_generate_draws(real):
+    prompt, options = [0, 80, 90], {"filters": [partial(top_k, k=9), partial(temperature, t=2.0)]}
+    (whole,) = generate(
+        real.model, [prompt], max_new_tokens=20, cache=False, generator=drawing(), **options
+    )
+    assert len(set(whole.tolist())) > 5
+    found = stream(real.model, prompt, max_new_tokens=20, generator=drawing(), **options)
+    assert [*prompt, *found] == whole.tolist()
+
+
+def test_a_stream_ends_before_its_stop(real):
+    prompt = [0, 80, 90]
+    options = {"max_new_tokens": 20, "generator": drawing()}
+    whole = list(stream(real.model, prompt, **options))
+    options["generator"] = drawing()
+    cut = list(stream(real.model, prompt, stop=whole[7], **options))
+    assert cut == whole[: whole.index(whole[7])]
+
+
+def test_a_stream_ends_where_the_context_is_full(tmp_path):
+    made = open_model(small_llama().write(tmp_path / "f"), kept_in=tmp_path / "kept")
+    found = list(stream(made.model, [0] * 5, max_new_tokens=50, generator=drawing()))
+    assert len(found) == LIMIT - 5 + 1  # the last is drawn from the full context, and not read
+    with pytest.raises(ValueError, match="expected at most 12 tokens, the model's context, got 13"):
+        next(stream(made.model, [0] * 13, max_new_tokens=1, generator=drawing()))
+
+
+def test_a_stream_needs_something_to_begin_with_and_something_to_draw(real):
+    with pytest.raises(ValueError, match="expected a token to begin with, got none"):
+        next(stream(real.model, [], max_new_tokens=1, generator=drawing()))
+    none = [lambda logits: torch.full_like(logits, -torch.inf)]
+    with pytest.raises(ValueError, match="does a filter forbid every token"):
+        next(stream(real.model, [0], max_new_tokens=1, filters=none, generator=drawing()))
+
+
+TEXTS = [
+    [3, 1, 4],
+    [3, 1, 4, 1, 5],  # goes on
+    [3, 1, 4, 1, 5],  # the same again
+    [3, 1, 9, 1, 5, 8],  # differs within
+    [3, 1],  # goes back
+    [7],  # another
+]
+
+
+def test_a_reader_gives_the_logits_of_the_whole_text_whatever_it_has_read_before(real):
+    reader = Reader(real.model)
+    for ids in TEXTS:
+        with torch.inference_mode():
+            expected = real.model(torch.tensor([ids]))[:, -1]
+        torch.testing.assert_close(reader.logits(ids), expected, atol=1e-5, rtol=0)
+
+
+def test_a_reader_reads_only_what_is_new(real, monkeypatch):
+    read, states = [], real.model.states
+
+    def counted(ids, **options):
+        read.append(ids.shape[1])
+        return states(ids, **options)
+
+    monkeypatch.setattr(real.model, "states", counted)
+    reader = Reader(real.model)
+    for ids in TEXTS:
+        reader.logits(ids)
+    assert read == [3, 2, 1, 4, 1, 1]
+
+
+def test_a_character_is_shown_when_it_is_whole():
+    tokenizer = ByteTokenizer()
+    ids = tokenizer.encode("é東!")
+    assert list(spelled(ids, tokenizer)) == ["é", "東", "!"]
+    assert list(spelled(ids[:-2], tokenizer)) == ["é", "�"]
+    assert "".join(spelled([0x61, 0xC3, 0x61], tokenizer)) == "a�a"
+
+
+# ---- the commands --------------------------------------------------------------------------------
+
+
+def test_complete_writes_the_text_and_what_follows(path, real, capsys):
+    assert main(["complete", str(path), "in the", "--tokens", "5", "--temperature", "1"]) == 0
+    said = capsys.readouterr().out
+    prompt = [real.end, *real.tokenizer.encode("in the")]
+    found = stream(
+        real.model, prompt, max_new_tokens=5, stop=real.end, generator=drawing(), filters=[]
+    )
+    assert said == "in the" + "".join(spelled(found, real.tokenizer)) + "\n"
+
+
+def test_sampling_settings_count(path, capsys):
+    for more in (["--top-k", "1"], ["--top-p", "1e-9"], ["--min-p", "1"], ["--temperature", "0"]):
+        assert (
+            main(["complete", str(path), "in", "--tokens", "9", "--temperature", "1", *more]) == 0
+        )
+    said = capsys.readouterr().out.rstrip("\n")
+    assert said == "\n".join([said[: (len(said) - 3) // 4]] * 4)
+
+
+def test_chat_answers_each_line_and_remembers(path, real, capsys, monkeypatch):
+    asked = []
+    ids = ChatFormat.ids
+    monkeypatch.setattr(
+        ChatFormat, "ids", lambda self, told, *a, **o: asked.append([*told]) or ids(self, told, *a)
+    )
+    monkeypatch.setattr("sys.stdin", io.StringIO("Hi\nAnd?\n\nnever read\n"))
+    assert main(["chat", str(path), "--tokens", "4", "--system", "Sing."]) == 0
+    first, second = asked
+    assert first == [Message("system", "Sing."), Message("user", "Hi")]
+    assert second[:2] == first
+    assert [message.role for message in second[2:]] == ["assistant", "user"]
+    answer = second[2].said
+    assert capsys.readouterr().out.startswith(answer + "\n")
+
+
+def test_models_that_cannot_are_refused_by_name(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(gguf_models, "_kept_in", lambda: tmp_path / "kept")
+    plain = small_llama().write(tmp_path / "plain.gguf")
+    assert main(["chat", str(plain)]) == 1
+    assert "expected a model with a chat template, got" in capsys.readouterr().err
+    forged = small_llama().set(general__architecture="mamba").write(tmp_path / "forged.gguf")
+    assert main(["complete", str(forged), "a"]) == 1
+    assert "error: expected general.architecture" in capsys.readouterr().err
+    assert main(["complete", str(tmp_path / "nothing.gguf"), "a"]) == 1
+    assert "nothing.gguf" in capsys.readouterr().err
