@@ -48,9 +48,9 @@ ARMS = {
     "local and global": LOCAL,
     "all together": LLAMA_BLOCK | LOCAL | {"qk_norm": True, "tied": False, "kv_heads": 2},
 }
-BATCH, WARM_UP = 16, 40
+BATCH, WARM_UP = 8, 20
 RATES = [0.005 * 2**k for k in range(-4, 5)]
-FIRST = (3, 4, 5)  # which of them are tried in any case
+FIRST = (5, 6)  # which of them are tried in any case
 ALIKE = 0.02  # operations that differ by less count as equal
 ADAMW = partial(torch.optim.AdamW, fused=True)  # the same, in one kernel
 
@@ -59,10 +59,10 @@ ADAMW = partial(torch.optim.AdamW, fused=True)  # the same, in one kernel
 class Settings:
     seeds: tuple = tuple(range(10))
     tuning: tuple = (100, 101)
-    steps: int = 250  # of GPT-2's block
+    steps: int = 200  # of GPT-2's block
     every: int = 50
     texts: int = 10_000
-    exam: int = 300
+    exam: int = 200
     rounds: int = 20  # of the clock
 
 
