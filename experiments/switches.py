@@ -2,9 +2,9 @@
 
 Small GPTs learn the micro-world, whose floor is known exactly. Each arm is GPT-2's block with one
 switch turned, and gets as many operations: as many steps where those of a token agree within 2 %,
-else more or fewer. The learning rate is tuned for each arm with two seeds of its own, in steps of a
-factor of two, until the best of them has a worse one on either side. Then all arms see the same
-batches and the same test texts, seed by seed, and differences are paired.
+else more or fewer. The learning rate is tuned for each arm, in runs of half the length with two
+seeds of their own, in steps of a factor of two, until the best rate has a worse one on either side.
+Then all arms see the same batches and the same test texts, seed by seed: differences are paired.
 
 After the warm-up the rate stays as it is, and what is scored is a mean of the weights, mostly of
 the last tenth of the steps. So each point of a curve is as good as if the run had been planned to
@@ -99,11 +99,12 @@ def prepared(arm, seed):
     return GPT(config_of(arm), generator=torch.Generator().manual_seed(seed))
 
 
-def trained(cells, arm, seed, rate):
-    """Nats per token above the floor on the way, {"steps": [...], "gaps": [...]}."""
+def trained(cells, arm, seed, rate, half):
+    """Nats per token above the floor on the way, {"steps": [...], "gaps": [...]}; or half of it."""
     settings = cells.settings
     stream, exam, floor = texts_of(seed, settings)
-    model, steps = prepared(arm, seed), steps_of(arm, settings.steps)
+    model = prepared(arm, seed)
+    steps = steps_of(arm, settings.steps // 2 if half else settings.steps)
     scored = deepcopy(model)
     current, means = [*model.parameters()], [*scored.parameters()]
     found = {"steps": [], "gaps": []}
@@ -136,7 +137,10 @@ def trained(cells, arm, seed, rate):
 
 def tried(cells, arm, number):
     """The mean gap with one of the rates, over the seeds of the tuning."""
-    runs = [{"arm": arm, "seed": seed, "rate": RATES[number]} for seed in cells.settings.tuning]
+    runs = [
+        {"arm": arm, "seed": seed, "rate": RATES[number], "half": True}
+        for seed in cells.settings.tuning
+    ]
     return statistics.fmean(each["gaps"][-1] for each in cells.all(trained, runs))
 
 
@@ -175,7 +179,7 @@ def complete(cells, rates):
     try:
         for seed in cells.settings.seeds:
             for arm, rate in rates.items():
-                cells(trained, arm=arm, seed=seed, rate=rate)
+                cells(trained, arm=arm, seed=seed, rate=rate, half=False)
             done.append(seed)
     except KeyboardInterrupt:
         if len(done) < 2:
@@ -197,7 +201,8 @@ def find(cells):
         tuned(cells, arm)
     clock = cells(seconds)
     runs = {
-        arm: [cells(trained, arm=arm, seed=seed, rate=best[arm]) for seed in seeds] for arm in ARMS
+        arm: [cells(trained, arm=arm, seed=seed, rate=best[arm], half=False) for seed in seeds]
+        for arm in ARMS
     }
     found = {}
     for arm, several in runs.items():
@@ -263,4 +268,10 @@ def table(kept):
         f"| {name} | {', '.join(f'{rate:g}: {gap:.4f}' for rate, gap in arm['tried'])} |"
         for name, arm in arms.items()
     ]
-    return [*lines, "", "| switch | rates tried, mean of two other seeds |", "|:---|:---|", *tuning]
+    return [
+        *lines,
+        "",
+        "| switch | rates tried: above the floor after half the steps, mean of two other seeds |",
+        "|:---|:---|",
+        *tuning,
+    ]
