@@ -3,7 +3,7 @@
 // and last what lists or quotes: topics, errata, reference.
 var Scorer = {
   score: ([page, , , , score]) => {
-    if (/^book\/(likelihood|tokens|attention|gpt)\//.test(page)) return score + 60;
+    if (/^book\/(likelihood|tokens|attention|gpt|today)\//.test(page)) return score + 60;
     return page === "book/glossary" ? score : score - 60;
   },
   // The rest are Sphinx's own values.

@@ -108,7 +108,7 @@ def test_without_a_title_the_name_becomes_one(tmp_path):
         ("likelihood/Coins", "", "got 'likelihood/Coins'"),
         ("likelihood/../coins", "", "got 'likelihood/../coins'"),
         ("likelihood/coins.md", "", "got 'likelihood/coins.md'"),
-        ("tossing/coins", "", "no part 'tossing'; expected one of attention, gpt, likelihood, tok"),
+        ("tossing/coins", "", "no part 'tossing'; expected one of attention, gpt, likelihood, tod"),
         ("gpt/cache", "", "book/gpt/cache.md has the name 'cache' already: choose another"),
         ("tokens/cache", "", "book/gpt/cache.md has the name 'cache' already"),
         ("tokens/index", "", "book/index.md has the name 'index' already"),
