@@ -12,7 +12,7 @@ from chapters import ROOT, chapters
 from docutils import nodes
 from pictures import sizes, themed, with_sizes
 from previews import explained, with_previews
-from recorded import mark
+from recorded import RECORD, WORD, mark
 from sphinx import addnodes
 from terms import note_uses
 from weight import FACE, ask_for_the_face, classes_in, trimmed, without_idle_scripts
@@ -283,3 +283,10 @@ def test_a_recorded_figure_says_where_and_when(tmp_path):
     page.write_text("", encoding="utf-8")
     with pytest.raises(ValueError, match="records read are"):
         mark(app, nodes.container("", nodes.caption("", "", nodes.Text("Recorded."))))
+
+
+@pytest.mark.parametrize("path", chapters(ROOT), ids=lambda path: path.stem)
+def test_a_recorded_figure_has_one_record_for_its_badge(path):
+    text = path.read_text(encoding="utf-8")
+    if f"{WORD}'" in text:
+        assert len(set(RECORD.findall(text))) == 1
