@@ -619,6 +619,12 @@ def test_no_traceback_names_a_folder(visits):
         assert len(text.strip().split("\n")) < 15, text
 
 
+@pytest.mark.parametrize("name", CHAPTERS)
+def test_no_output_shows_a_warning_of_python(visits, name):
+    shown = visits(name).page.locator(".cell_output pre").all_text_contents()
+    assert not [text for text in shown if re.search(r"[A-Za-z]Warning: ", text)]
+
+
 SHIFTS = """window.shifted = 0;
   new PerformanceObserver(list => list.getEntries().forEach(each => shifted += each.value))
     .observe({type: "layout-shift", buffered: true});"""
