@@ -105,6 +105,29 @@ def _only(logits: Tensor, indices: Tensor) -> Tensor:
 # ---- generation ------------------------------------------------------------------------------
 
 
+def draw(logits: Tensor, filters: Sequence[Filter], generator: torch.Generator | None) -> Tensor:
+    """One token for each row of logits, drawn from their softmax after the filters.
+
+    Args:
+        logits: (..., V).
+        filters: applied to the logits one after another.
+        generator: draws the tokens; on the CPU.
+    Returns:
+        Ids (...,), on the CPU.
+    Raises:
+        ValueError: the logits leave no token to draw.
+    """
+    for change in filters:
+        logits = change(logits)
+    probs = torch.softmax(logits.float(), -1).cpu()
+    if probs.isnan().any():
+        raise ValueError(
+            "expected logits that leave a token to draw, got only minus infinity, or NaN; "
+            "does a filter forbid every token?"
+        )
+    return torch.multinomial(probs, 1, generator=generator)[..., 0]
+
+
 def generate(
     model: LanguageModel,
     prompts: Prompts,
@@ -152,15 +175,7 @@ def generate(
     with evaluating(model), torch.inference_mode():
         while place < max(lengths):
             logits = next_logits(ids[:, :place])  # (B, V)
-            for change in filters:
-                logits = change(logits)
-            probs = torch.softmax(logits.float(), -1).cpu()
-            if probs.isnan().any():
-                raise ValueError(
-                    "expected logits that leave a token to draw, got only minus infinity, or NaN; "
-                    "does a filter forbid every token?"
-                )
-            drawn = torch.multinomial(probs, 1, generator=generator)[:, 0]  # (B,)
+            drawn = draw(logits, filters, generator)  # (B,)
             for b, row in enumerate(rows):
                 if place < len(row):
                     drawn[b] = row[place]
