@@ -953,6 +953,22 @@ def test_what_may_not_change_is_refused_even_so_and_fewer_steps_than_done(tmp_pa
         long_run(training_runs.small_gpt(0.2), data, tmp_path, steps=11, **options)
 
 
+def test_another_number_of_threads_is_named_unless_the_run_did_not_say(tmp_path, monkeypatch):
+    interrupted(tmp_path, None)
+    data = Batches(training_runs.stream(), batch_size=4, context_length=T, seed=1)
+    options, told = {"resume": True, "steps": 20, "save_every": 3}, []
+    threads = torch.get_num_threads()
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads + 1)
+    with pytest.raises(ValueError, match=f"threads = {threads + 1}, saved with {threads}"):
+        long_run(training_runs.small_gpt(0.2), data, tmp_path, **options | {"steps": 12})
+    long_run(training_runs.small_gpt(0.2), data, tmp_path, changed=told.append, **options)
+    assert any(f"threads = {threads + 1} after step 12" in line for line in told)
+    state = checkpoints.read(tmp_path / "last.pt")
+    del state["settings"]["threads"]  # as version 0.1.0 wrote
+    checkpoints.write(tmp_path / "last.pt", state)
+    long_run(training_runs.small_gpt(0.2), data, tmp_path, **options)
+
+
 def test_another_model_is_refused_on_resuming(stream, tmp_path):
     data = [next(draws(stream))]
     long_run(small_model(), data, tmp_path)

@@ -129,6 +129,7 @@ CHANGEABLE = {
     "engine": "sums are taken in another order, which changes the last bits",
     "sharded": "no number changes",
     "processes": "sums are taken in another order, and other units are dropped",
+    "threads": "sums are taken in another order, which changes the last bits",
     "every": "other steps are validated, no other number changes",
     "save_every": "no number changes",
 }
@@ -324,7 +325,9 @@ class _Run:
                 f"expected the checkpoint of a run in {self.last}, got one without "
                 f"{sorted(missing)}: was another file renamed?"
             )
-        saved, free = state["settings"], CHANGEABLE if changed else ()
+        # Runs of version 0.1.0 do not say how many threads they had.
+        saved = {"threads": self.settings["threads"]} | state["settings"]
+        free = CHANGEABLE if changed else ()
         differ = checkpoints.check_same(saved, self.settings, source=self.last, free=free)
         if self.config.steps < state["step"]:
             raise ValueError(
@@ -382,7 +385,7 @@ def _settings(model: nn.Module, data: Numbered, config: TrainConfig, team: Team)
     length = len(data) if isinstance(data, Sized) else None
     of_model = asdict(own) if is_dataclass(own) and not isinstance(own, type) else {}
     parts = {
-        "": asdict(config) | {"processes": team.size},
+        "": asdict(config) | {"processes": team.size, "threads": torch.get_num_threads()},
         "data.": getattr(data, "settings", None) or {"batches": length},
         "model.": getattr(own, "settings", None) or of_model,
         "parameters.": {"dtype": str(next(model.parameters()).dtype)},
