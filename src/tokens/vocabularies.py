@@ -114,13 +114,11 @@ def released(name: str) -> BytePairTokenizer:
         VocabularyMissingError: the package is not installed, or its file is not the one known.
     """
     known = _known(name)
-    contents = _contents(known)
     if name == "gpt2":
-        folder = _folder(known)
+        _contents(known)  # which checks them
         names = ("data/encoder.json", "data/vocab.bpe")
-        return BytePairTokenizer(**files.read_gpt2(folder, (END,), names=names))
-    [content] = contents.values()
-    ranks = ranks_in(content)
+        return BytePairTokenizer(**files.read_gpt2(_folder(known), (END,), names=names))
+    ranks = ranks_of(name)
     spelled = sorted(ranks, key=ranks.__getitem__)
     numbers = {token: n for n, token in enumerate(_in_order(spelled))}
     merges = [
@@ -130,6 +128,20 @@ def released(name: str) -> BytePairTokenizer:
     ids = [ranks[token] for token in numbers]
     specials = _without_gaps(known.specials, len(ranks))
     return BytePairTokenizer(merges, specials, pattern=known.pattern, ids=ids)
+
+
+def ranks_of(name: str) -> dict[bytes, int]:
+    """The rank of each token in a vocabulary that is a file of ranks.
+
+    Raises:
+        ValueError: another name, or GPT-2's, whose files hold merges.
+        VocabularyMissingError: as for `released`.
+    """
+    contents = _contents(_known(name))
+    if len(contents) > 1:
+        raise ValueError(f"expected a vocabulary that is a file of ranks, got {name!r}")
+    [content] = contents.values()
+    return ranks_in(content)
 
 
 def ranks_in(content: bytes) -> dict[bytes, int]:
