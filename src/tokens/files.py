@@ -242,14 +242,20 @@ def write_gpt2(
     write_text(Path(folder, "merges.txt"), "\n".join(lines))
 
 
-def read_gpt2(folder: _Path, specials: Collection[str]) -> dict:
+def read_gpt2(
+    folder: _Path,
+    specials: Collection[str],
+    *,
+    names: tuple[str, str] = ("vocab.json", "merges.txt"),
+) -> dict:
     """The settings in `vocab.json` and `merges.txt`, of which these entries are special tokens."""
-    vocab = _read_json(Path(folder, "vocab.json"))
-    lines = _read(Path(folder, "merges.txt")).split("\n")
+    of_ids, of_merges = names
+    vocab = _read_json(Path(folder, of_ids))
+    lines = _read(Path(folder, of_merges)).split("\n")
     if lines[0].startswith("#version"):
         del lines[0]
     if absent := set(specials) - set(vocab):
-        raise ValueError(f"expected the special tokens {sorted(absent)} in vocab.json")
+        raise ValueError(f"expected the special tokens {sorted(absent)} in {of_ids}")
     pairs = [pair_of_spellings(line.removesuffix("\r")) for line in lines if line]
     return from_spellings(vocab, pairs, {name: vocab[name] for name in specials})
 
