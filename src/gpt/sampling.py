@@ -154,13 +154,7 @@ def generate(
             logits = next_logits(ids[:, :place])  # (B, V)
             for change in filters:
                 logits = change(logits)
-            probs = torch.softmax(logits.float(), -1).cpu()
-            if probs.isnan().any():
-                raise ValueError(
-                    "expected logits that leave a token to draw, got only minus infinity, or NaN; "
-                    "does a filter forbid every token?"
-                )
-            drawn = torch.multinomial(probs, 1, generator=generator)[:, 0]  # (B,)
+            drawn = draw(logits, generator=generator)  # (B,)
             for b, row in enumerate(rows):
                 if place < len(row):
                     drawn[b] = row[place]
@@ -169,6 +163,29 @@ def generate(
             ids[:, place] = drawn
             place += 1
     return [text[:length] for text, length in zip(ids, lengths, strict=True)]
+
+
+def draw(logits: Tensor, *, generator: torch.Generator) -> Tensor:
+    """A token for each text, (B,), on the CPU, drawn with the probabilities softmax(logits).
+
+    Where each text has one possible token, as at temperature 0, none is drawn: the generator stays
+    as it is. (A draw among 50,000 takes a millisecond.)
+
+    Args:
+        logits: (B, V), after all filters.
+        generator: on the CPU.
+    Raises:
+        ValueError: a text has no possible token.
+    """
+    if ((logits > -torch.inf).sum(-1) == 1).all():
+        return logits.argmax(-1).cpu()
+    probs = torch.softmax(logits.float(), -1).cpu()
+    if probs.isnan().any():
+        raise ValueError(
+            "expected logits that leave a token to draw, got only minus infinity, or NaN; "
+            "does a filter forbid every token?"
+        )
+    return torch.multinomial(probs, 1, generator=generator)[:, 0]
 
 
 def _stepper(

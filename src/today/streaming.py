@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ..gpt.gpt2 import GPT
-from ..gpt.sampling import Filter
+from ..gpt.sampling import Filter, draw
 from ..likelihood.models import device_of, last_logits
 from ..tokens.bytes import Tokenizer
 
@@ -84,13 +84,7 @@ def stream(
         logits = reader.logits(ids)
         for change in filters:
             logits = change(logits)
-        probs = torch.softmax(logits.float(), -1).cpu()
-        if probs.isnan().any():
-            raise ValueError(
-                "expected logits that leave a token to draw, got only minus infinity, or NaN; does "
-                "a filter forbid every token?"
-            )
-        drawn = int(torch.multinomial(probs, 1, generator=generator))
+        drawn = int(draw(logits, generator=generator))
         if drawn == stop:
             return
         ids.append(drawn)
