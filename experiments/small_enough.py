@@ -10,7 +10,7 @@ Arms of "form" change the 210 matrices of the blocks and leave the embedding; th
 round what the matrices of the blocks read, to 8 bits, in calls of one document each.
 
 Each arm is compared with the file as it is, document by document. An interrupt (Ctrl-C) ends it
-after the arms that are complete; begun again, it goes on from there. A quarter of an hour of one core.
+after the arms that are complete; begun again, it goes on from there. Ten minutes of one core.
 """
 
 from contextlib import ExitStack

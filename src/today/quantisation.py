@@ -167,51 +167,66 @@ def changed_inputs(
 class PackedLinear(nn.Module):
     """A linear map whose matrix is kept in 8 bits, a scale for each row, and read as it is kept.
 
-    The kernel takes and gives bfloat16; inputs and outputs here are float32. It is fast for few
-    rows of x, where reading the matrix is the work, as in generation. It cannot be trained.
+    The kernel takes and gives bfloat16, which has 8 bits for the digits; inputs and outputs here
+    are float32. It is fast for few rows of x, where reading the matrix is the work, as in
+    generation. It cannot be trained.
 
     Args:
-        layer: what it takes the place of.
+        weight: (outputs, inputs).
+        bias: (outputs,).
+        exact: how many of the greatest outputs of each row are computed again in float32: those of
+            an unembedding, which are compared with each other.
     """
 
     codes: Tensor  # q, (outputs, inputs), int8
     scale: Tensor  # d, (outputs,), float32
     ones: Tensor  # (outputs,), bfloat16: the kernel's own scales, which it would round
 
-    def __init__(self, layer: nn.Linear):
+    def __init__(self, weight: Tensor, bias: Tensor | None = None, *, exact: int = 0):
         super().__init__()
-        found = quantise(layer.weight, 8)
+        found = quantise(weight, 8)
         self.register_buffer("codes", found.codes.flatten(1))
         self.register_buffer("scale", found.scale.flatten())
         self.register_buffer("ones", torch.ones_like(self.scale, dtype=torch.bfloat16))
-        self.bias = layer.bias
+        self.register_buffer("bias", None if bias is None else bias.detach())
+        self.exact = exact
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., inputs) -> (..., outputs)."""
-        rows = x.flatten(0, -2).bfloat16()  # (all, inputs)
-        y = torch.ops.aten._weight_int8pack_mm(rows, self.codes, self.ones).float() * self.scale
-        y = y if self.bias is None else y + self.bias
-        return y.unflatten(0, x.shape[:-1])
+        rows = x.flatten(0, -2)  # (all, inputs)
+        y = torch.ops.aten._weight_int8pack_mm(rows.bfloat16(), self.codes, self.ones) * self.scale
+        if self.exact:
+            best = y.topk(self.exact).indices  # (all, exact)
+            again = (self.codes[best].float() @ rows[:, :, None])[..., 0]  # (all, exact)
+            y = y.scatter(-1, best, again * self.scale[best])
+        return (y if self.bias is None else y + self.bias).unflatten(0, x.shape[:-1])
 
 
-def pack(model: nn.Module) -> None:
+def pack(model: nn.Module, *, exact: int = 16) -> None:
     """Put a `PackedLinear` in the place of each linear layer of a model, which is changed.
 
-    Embeddings stay as they are, also where they are the unembedding, too.
+    An embedding stays as it is, to look up its rows; where it is the unembedding, too, that gets a
+    packed copy.
 
+    Args:
+        model: such as a `GPT`.
+        exact: how many of the likeliest logits are computed again in float32.
     Raises:
-        ValueError: there is none.
+        ValueError: there is no linear layer.
     """
-    found = [
-        (part, name, layer)
+    found: list[tuple[nn.Module, str, PackedLinear]] = [
+        (part, name, PackedLinear(layer.weight, layer.bias))
         for part in model.modules()
         for name, layer in part.named_children()
-        if isinstance(layer, nn.Linear)
+        if isinstance(layer, nn.Linear) and name != "unembedding"
     ]
     if not found:
         raise ValueError("expected a model with linear layers to pack, got none")
-    for part, name, layer in found:
-        setattr(part, name, PackedLinear(layer))
+    if hasattr(model, "unembedding"):
+        table = "embedding" if model.unembedding is None else "unembedding.weight"
+        found.append((model, "unembedding", PackedLinear(model.get_parameter(table), exact=exact)))
+    for part, name, packed in found:
+        setattr(part, name, packed)
 
 
 def bytes_of(model: nn.Module) -> int:
