@@ -390,6 +390,18 @@ def test_rotation_keeps_lengths_and_position_zero_as_they_are():
     assert torch.equal(rotate(x)[..., 0, :], x[..., 0, :])
 
 
+def test_what_is_rotated_without_gradients_first_can_have_them_later():
+    """Cosines and sines are kept from call to call: they must not be those of inference mode."""
+    x = torch.ones(3, 6, requires_grad=True)
+    with torch.inference_mode():
+        first = rotate(torch.ones(3, 6), start=977)
+    again = rotate(x, start=977)
+    again.sum().backward()
+    assert torch.equal(again.detach(), first)
+    assert x.grad is not None
+    assert rotate(torch.ones(3, 6).double(), start=977).dtype == torch.float64
+
+
 def test_rotation_is_multiplication_of_complex_numbers():
     x = normal(T, 10)
     angles = torch.arange(T)[:, None] * 10_000.0 ** (-torch.arange(5, dtype=torch.float64) / 5)

@@ -5,9 +5,18 @@ import numpy as np
 import pytest
 import torch
 from oracles import greatest_difference, normal
+from torch import nn
 
 from src.gpt.gpt2 import GPT, GPTConfig
-from src.today.quantisation import BITS, quantise, quantise_model
+from src.today.quantisation import (
+    BITS,
+    PackedLinear,
+    bytes_of,
+    changed_inputs,
+    pack,
+    quantise,
+    quantise_model,
+)
 
 WEIGHT = normal(6, 64).float()
 OPTIONS = [(block, minimum) for block in (None, 32, 8) for minimum in (False, True)]
@@ -104,3 +113,79 @@ def test_the_chosen_matrices_of_a_model_and_no_other_go_through_few_bits():
             assert torch.equal(parameter, quantise(before[name], 4, block=16).restored())
     with pytest.raises(ValueError, match="expected a matrix to quantise, got none"):
         quantise_model(model(), 4, chosen=lambda name: "norm" in name)
+
+
+# ---- activations, and packed matrices ------------------------------------------------------------
+
+IDS = torch.tensor([[3, 1, 4, 1, 5]])
+
+
+def test_the_chosen_layers_read_something_else_inside_the_block():
+    plain, without = model(), model()
+    before = plain(IDS)
+    with torch.no_grad():
+        for block in without.decoder.blocks:
+            block.feed_forward.contract.weight.zero_()  # as if they read zeros
+    with changed_inputs(plain, torch.zeros_like, chosen=lambda name: "contract" in name):
+        inside = plain(IDS)
+    assert torch.equal(inside, without(IDS))
+    assert not torch.equal(inside, before)
+    assert torch.equal(plain(IDS), before)
+    nothing = changed_inputs(plain, torch.zeros_like, chosen=lambda name: False)
+    with pytest.raises(ValueError, match="expected a linear layer whose input to change"), nothing:
+        pass
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_a_packed_layer_multiplies_by_the_numbers_that_8_bits_stand_for(bias):
+    generator = torch.Generator().manual_seed(0)
+    layer = nn.Linear(64, 37, bias=bias)
+    x = torch.randn(2, 3, 64, generator=generator)
+    packed = PackedLinear(layer.weight, layer.bias)
+    expected = nn.functional.linear(x, quantise(layer.weight, 8).restored(), layer.bias)
+    found = packed(x)
+    assert found.shape == (2, 3, 37)
+    assert found.dtype == torch.float32
+    assert greatest_difference(found, expected) < 0.01 * expected.abs().max()
+    assert greatest_difference(found, expected) > 1e-5  # bfloat16: so the next test says something
+
+
+def test_the_greatest_outputs_are_exact_where_it_is_asked_for():
+    weight = normal(301, 64).float() * torch.linspace(0.2, 3, 301)[:, None]  # unlike scales
+    x = normal(5, 64).float()
+    expected = x @ quantise(weight, 8).restored().mT
+    best = expected.topk(4).indices
+    found = PackedLinear(weight, exact=16)(x)
+    assert greatest_difference(found.gather(1, best), expected.gather(1, best)) < 1e-4
+    assert torch.equal(found.argmax(1), expected.argmax(1))
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_a_packed_model_is_near_the_model_of_8_bits(tied):
+    config = GPTConfig.llama(
+        61, context_length=8, layers=2, heads=2, channels=64, hidden=96, tied=tied
+    )
+    plain = GPT(config, generator=torch.Generator().manual_seed(0))
+    packed = GPT(config, generator=torch.Generator().manual_seed(0))
+    pack(packed)
+    left = [name for name, part in packed.named_modules() if isinstance(part, nn.Linear)]
+    assert not left
+    assert isinstance(packed.unembedding, PackedLinear)
+    table = plain.embedding if tied else plain.unembedding.weight
+    eight = quantise(table, 8).restored()
+    quantise_model(plain, 8, chosen=lambda name: "blocks." in name)
+    expected = plain.states(IDS) @ eight.mT
+    found = packed(IDS)
+    assert greatest_difference(found, expected) < 0.03 * expected.abs().max()
+    assert torch.equal(packed.embedding, GPT(config, generator=_drawing()).embedding)
+    if not tied:
+        assert bytes_of(packed) < 0.6 * bytes_of(plain)  # the embedding stays
+
+
+def _drawing():
+    return torch.Generator().manual_seed(0)
+
+
+def test_a_model_without_linear_layers_is_not_packed():
+    with pytest.raises(ValueError, match="expected a model with linear layers to pack"):
+        pack(nn.Embedding(3, 4))

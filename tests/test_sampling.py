@@ -10,7 +10,7 @@ from oracles import greatest_difference
 from torch import tensor
 
 from src.gpt.gpt2 import GPT, GPTConfig
-from src.gpt.sampling import beam_search, generate, min_p, nucleus, temperature, top_k
+from src.gpt.sampling import beam_search, draw, generate, min_p, nucleus, temperature, top_k
 from src.likelihood.smoothing import NgramModel
 
 V, LIMIT = 11, 13
@@ -425,3 +425,18 @@ def test_what_was_drawn_can_be_trained_on():
     drawn = generate(model, [[0]], max_new_tokens=3, generator=torch.Generator())
     model(drawn[0][None]).sum().backward()  # a view of what came, not a copy
     assert model.embedding.grad is not None
+
+
+def test_what_is_certain_is_not_drawn():
+    """At temperature 0 the generator stays as it is; where one text has a choice, it does not."""
+    generator = torch.Generator().manual_seed(0)
+    before = generator.get_state()
+    logits = torch.tensor([[0.0, 2.0, 1.0], [3.0, 0.0, 1.0]])
+    assert draw(temperature(logits, 0), [], generator).tolist() == [1, 0]
+    assert torch.equal(generator.get_state(), before)
+    mixed = torch.cat([temperature(logits[:1], 0), logits[1:]])
+    assert draw(mixed, [], generator)[0] == 1
+    assert not torch.equal(generator.get_state(), before)
+    for bad in ([-torch.inf] * 3, [torch.nan] * 3, [torch.nan, 0.0, -torch.inf]):
+        with pytest.raises(ValueError, match="expected logits that leave a token to draw"):
+            draw(torch.tensor([bad]), [], generator)

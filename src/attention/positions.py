@@ -16,6 +16,8 @@ Source: Vaswani et al. 2017, section 3.5; Su et al. 2021 (rotary positions); Che
 Derived in the chapter `attention/positions`.
 """
 
+from functools import lru_cache
+
 import torch
 from torch import Tensor, nn
 
@@ -46,9 +48,8 @@ def rotate(x: Tensor, *, start: int = 0, base: float = 10_000.0, scale: float = 
         ValueError: D is odd.
     Source: Su et al. 2021, section 3.2.2; Chen et al. 2023, equation 4 (scale).
     """
-    places = torch.arange(start, start + x.shape[-2], dtype=torch.float64) / scale
-    angles = places[:, None] * _frequencies(x.shape[-1], base)  # (T, D / 2), float64
-    cos, sin = (part.to(x.device, x.dtype) for part in (angles.cos(), angles.sin()))
+    turns = _turns.__wrapped__ if torch.compiler.is_compiling() else _turns
+    cos, sin = turns(start, x.shape[-2], x.shape[-1], base, scale, x.device, x.dtype)
     even, odd = x[..., 0::2], x[..., 1::2]
     return torch.stack([even * cos - odd * sin, even * sin + odd * cos], dim=-1).flatten(-2)
 
@@ -70,6 +71,23 @@ def extended_base(base: float, factor: float, *, channels: int) -> float:
     if channels < 4:
         raise ValueError(f"expected 4 channels or more, a fast pair and a slow, got {channels}")
     return base * factor ** (channels / (channels - 2))
+
+
+@lru_cache(maxsize=4)  # the queries and keys of all layers are turned alike
+def _turns(
+    start: int,
+    length: int,
+    channels: int,
+    base: float,
+    scale: float,
+    device: torch.device,
+    dtype: torch.dtype,
+) -> tuple[Tensor, Tensor]:
+    """The cosines and sines of `rotate`, (T, D / 2) each."""
+    with torch.inference_mode(False):  # else no later call could have a gradient
+        places = torch.arange(start, start + length, dtype=torch.float64) / scale
+        angles = places[:, None] * _frequencies(channels, base)  # float64
+        return angles.cos().to(device, dtype), angles.sin().to(device, dtype)
 
 
 def _frequencies(channels: int, base: float) -> Tensor:

@@ -9,10 +9,17 @@ block, the less a single large number costs the others, and the more bits its sc
 with 16 bits each, b + 16 / N, or b + 32 / N with a minimum, for blocks of N. The formats Q8_0 and
 Q4_1 of `today/gguf_files` are N = 32 with b = 8 and no minimum, and with b = 4 and one.
 
+A product with a matrix in 8 bits, a row a scale, needs the matrix never in full:
+
+    y_i = d_i sum_j q_ij x_j                    x and the sum in bfloat16, d in float32
+
+Axes: T tokens, C channels of an input.
 Source: Dettmers et al. 2022 (scales for parts of a matrix, and the numbers that stand out).
+Derived in the chapter `today/small_enough`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -122,3 +129,106 @@ def quantise_model(
     if not weights:
         raise ValueError("expected a matrix to quantise, got none that was chosen")
     return used / weights
+
+
+# ---- what flows through a model ------------------------------------------------------------------
+
+
+@contextmanager
+def changed_inputs(
+    model: nn.Module,
+    change: Callable[[Tensor], Tensor],
+    *,
+    chosen: Callable[[str], bool] = lambda name: True,
+) -> Iterator[None]:
+    """Inside the block, linear layers read change(x) in the place of x.
+
+    Args:
+        model: of `nn.Linear` layers; an unembedding that is the embedding is none.
+        change: from (..., C) to the same shape, such as a rounding.
+        chosen: which layers, by their names.
+    Raises:
+        ValueError: no linear layer is chosen.
+    """
+    found = [m for name, m in model.named_modules() if isinstance(m, nn.Linear) and chosen(name)]
+    if not found:
+        raise ValueError("expected a linear layer whose input to change, got none that was chosen")
+    hooks = [m.register_forward_pre_hook(lambda _, given: (change(given[0]),)) for m in found]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+# ---- a product that reads 8 bits -----------------------------------------------------------------
+
+
+class PackedLinear(nn.Module):
+    """A linear map whose matrix is kept in 8 bits, a scale for each row, and read as it is kept.
+
+    The kernel takes and gives bfloat16, which has 8 bits for the digits; inputs and outputs here
+    are float32. It is fast for few rows of x, where reading the matrix is the work, as in
+    generation. It cannot be trained.
+
+    Args:
+        weight: (outputs, inputs).
+        bias: (outputs,).
+        exact: how many of the greatest outputs of each row are computed again in float32: those of
+            an unembedding, which are compared with each other.
+    """
+
+    codes: Tensor  # q, (outputs, inputs), int8
+    scale: Tensor  # d, (outputs,), float32
+    ones: Tensor  # (outputs,), bfloat16: the kernel's own scales, which it would round
+
+    def __init__(self, weight: Tensor, bias: Tensor | None = None, *, exact: int = 0):
+        super().__init__()
+        found = quantise(weight, 8)
+        self.register_buffer("codes", found.codes.flatten(1))
+        self.register_buffer("scale", found.scale.flatten())
+        self.register_buffer("ones", torch.ones_like(self.scale, dtype=torch.bfloat16))
+        self.register_buffer("bias", None if bias is None else bias.detach())
+        self.exact = exact
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., inputs) -> (..., outputs)."""
+        rows = x.flatten(0, -2)  # (all, inputs)
+        y = torch.ops.aten._weight_int8pack_mm(rows.bfloat16(), self.codes, self.ones) * self.scale
+        if self.exact:
+            best = y.topk(self.exact).indices  # (all, exact)
+            again = (self.codes[best].float() @ rows[:, :, None])[..., 0]  # (all, exact)
+            y = y.scatter(-1, best, again * self.scale[best])
+        return (y if self.bias is None else y + self.bias).unflatten(0, x.shape[:-1])
+
+
+def pack(model: nn.Module, *, exact: int = 16) -> None:
+    """Put a `PackedLinear` in the place of each linear layer of a model, which is changed.
+
+    An embedding stays as it is, to look up its rows; where it is the unembedding, too, that gets a
+    packed copy.
+
+    Args:
+        model: such as a `GPT`.
+        exact: how many of the likeliest logits are computed again in float32.
+    Raises:
+        ValueError: there is no linear layer.
+    """
+    found: list[tuple[nn.Module, str, PackedLinear]] = [
+        (part, name, PackedLinear(layer.weight, layer.bias))
+        for part in model.modules()
+        for name, layer in part.named_children()
+        if isinstance(layer, nn.Linear) and name != "unembedding"
+    ]
+    if not found:
+        raise ValueError("expected a model with linear layers to pack, got none")
+    if hasattr(model, "unembedding"):
+        table = "embedding" if model.unembedding is None else "unembedding.weight"
+        found.append((model, "unembedding", PackedLinear(model.get_parameter(table), exact=exact)))
+    for part, name, packed in found:
+        setattr(part, name, packed)
+
+
+def bytes_of(model: nn.Module) -> int:
+    """How many bytes the parameters and buffers of a model take, each counted once."""
+    return sum(held.nbytes for held in [*model.parameters(), *model.buffers()])
