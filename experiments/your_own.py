@@ -7,8 +7,9 @@ goes on where it stopped, so each stage costs only what is new. Of each rate the
 on the validation part, and the test part is read at that stage only. What is elsewhere, Python's
 documentation and Python programs, is scored at each stage but the first.
 
-Then a task of Part IV, the mood of a review in the micro-world: asked, shown solved examples, and
-tuned on examples, on the same fresh items.
+Then two tasks of Part IV, on fresh items of the micro-world. The mood of a review is only asked
+for. Of two reviews, whether their moods are the same is asked, shown with solved examples, and
+learnt from examples.
 
 An interrupt (Ctrl-C) ends it after the stages that all runs have reached; begun again, it goes on
 from there.
@@ -28,7 +29,7 @@ from src.likelihood.batches import Batches
 from src.likelihood.evaluation import Score, document_scores, total
 from src.texts.corpora import load, split
 from src.texts.microworld import MicroWorld
-from src.texts.tasks import sentiment
+from src.texts.tasks import same_polarity, sentiment
 from src.today.gguf_models import open_model
 from src.today.lora import LoRA, add_lora
 from src.tools.places import place_of
@@ -37,20 +38,24 @@ PIECE = 256  # tokens
 RANK, ALPHA, WARM_UP = 8, 16.0, 4
 PARTS = {"validation": 0.2, "test": 0.45}
 PROGRAMS = ("argparse", "calendar", "configparser", "csv", "difflib", "fractions", "shlex", "uuid")
-WORDS = (" negative", " positive")  # one token each
-BALANCED = (1, 0, 0, 1)  # the moods of four examples, which are then repeated
+FORMS = {  # by the number of texts: the words of both answers are a token each
+    1: ("Review: {}\nMood:", (" negative", " positive")),
+    2: ("First review: {}\nSecond review: {}\nMoods:", (" opposite", " same")),
+}
+BALANCED = (1, 0, 0, 1)  # the answers of four examples, which are then repeated
 
 
 @dataclass(frozen=True)
 class Settings:
     seeds: tuple = (0, 1, 2)
     rates: tuple = (3e-4, 2e-3)
-    stages: tuple = (10, 25, 50, 100)  # steps
-    texts: int = 8  # of each kind that are scored
+    stages: tuple = (10, 20, 40, 80)  # steps
+    texts: int = 6  # of each kind that are scored
     tests: int = 14
     items: int = 60
     examples: tuple = (16, 64)
-    task_steps: int = 12
+    task_steps: int = 16
+    task_batch: int = 4
     task_rate: float = 1e-3
 
 
@@ -206,12 +211,13 @@ def tested(cells, rate, seed, stage):
 # ---- a task of Part IV ---------------------------------------------------------------------------
 
 
-def reviews(settings):
+@lru_cache(maxsize=4)
+def task_of(name, settings):
     """Examples to show or learn from, and fresh items, with what a perfect reader reaches."""
-    most = max(settings.examples)
-    return sentiment(
+    made = {"mood": sentiment, "pairs": same_polarity}[name]
+    return made(
         MicroWorld(),
-        train=4 * len(settings.seeds) * most,
+        train=4 * len(settings.seeds) * max(settings.examples),
         validation=2,
         test=settings.items,
         generator=torch.Generator().manual_seed(22),
@@ -219,56 +225,58 @@ def reviews(settings):
 
 
 def chosen(settings, seed, count):
-    """Examples of a seed, good and bad as often, in the order of BALANCED."""
-    most = max(settings.examples)
-    mine = reviews(settings).train[4 * most * seed : 4 * most * (seed + 1)]
+    """Pairs of a seed, both answers as often, in the order of BALANCED."""
+    most = 4 * max(settings.examples)
+    mine = task_of("pairs", settings).train[most * seed : most * (seed + 1)]
     of = {label: iter([each for each in mine if each.label == label]) for label in (0, 1)}
     return [next(of[BALANCED[i % 4]]) for i in range(count)]
 
 
 def asked(example, solved=False):
     """The ids of an item."""
-    text = f"Review: {example.texts[0]}\nMood:" + (WORDS[example.label] + "\n\n") * solved
+    form, words = FORMS[len(example.texts)]
+    text = form.format(*example.texts) + (words[example.label] + "\n\n") * solved
     return opened().tokenizer.encode(text)
+
+
+def words_of(example):
+    """The ids of both answers."""
+    return [opened().tokenizer.encode(word)[0] for word in FORMS[len(example.texts)][1]]
 
 
 def right(model, items, shown=()):
     """Which items get more probability for the right word; examples are read only once."""
-    real = opened()
-    words = [real.tokenizer.encode(word)[0] for word in WORDS]
-    ids = [real.end, *[i for each in shown for i in asked(each, solved=True)]]
+    ids = [opened().end, *[i for each in shown for i in asked(each, solved=True)]]
     begun = model.new_cache()
     found = []
     with torch.no_grad():
         model.eval()
-        if len(ids) > 1:
-            model(torch.tensor([ids]), cache=begun)
+        model(torch.tensor([ids]), cache=begun)
         for item in items:
-            cache = deepcopy(begun)
-            own = asked(item) if len(ids) > 1 else [*ids, *asked(item)]
-            logits = model(torch.tensor([own]), cache=cache)[0, -1, words]
-            found.append(int(int(logits.argmax()) == item.label))
+            logits = model(torch.tensor([asked(item)]), cache=deepcopy(begun))
+            best = int(logits[0, -1, words_of(item)].argmax())
+            found.append(int(best == item.label))
     return found
 
 
-def plainly(cells, shown, seed):
+def plainly(cells, name, shown, seed):
     """Items answered after so many solved examples; of 0 there is one seed."""
     settings = cells.settings
-    items = reviews(settings).test
+    items = task_of(name, settings).test
     return {"right": right(opened().model, items, chosen(settings, seed, shown))}
 
 
 def tuned(cells, examples, seed):
-    """Items answered by a model that learnt the mood's word of so many examples."""
+    """Pairs answered by a model that learnt the word of so many examples."""
     settings, real = cells.settings, opened()
     own = chosen(settings, seed, examples)
     model, learnt = beside(seed)
     drawing = torch.Generator().manual_seed(seed)
 
     def loss_of(step):
-        drawn = [own[i] for i in torch.randint(len(own), (8,), generator=drawing)]
+        drawn = [own[i] for i in torch.randint(len(own), (settings.task_batch,), generator=drawing)]
         rows = [torch.tensor([real.end, *asked(each)]) for each in drawn]
-        wanted = [real.tokenizer.encode(WORDS[each.label])[0] for each in drawn]
+        wanted = [words_of(each)[each.label] for each in drawn]
         last = torch.tensor([len(row) - 1 for row in rows])
         padded = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
         states = model.states(padded)[torch.arange(len(rows)), last]  # (B, C)
@@ -276,7 +284,7 @@ def tuned(cells, examples, seed):
 
     rate = settings.task_rate
     seconds = take_steps(adam(learnt, rate), (0, settings.task_steps), rate, loss_of)
-    return {"right": right(model, reviews(settings).test), "seconds": seconds}
+    return {"right": right(model, task_of("pairs", settings).test), "seconds": seconds}
 
 
 # ---- the record ----------------------------------------------------------------------------------
@@ -288,21 +296,27 @@ def runs_of(settings):
 
 def task(cells):
     settings = cells.settings
-    ways = {"asked": [cells(plainly, shown=0, seed=0)]}
+    mood = cells(plainly, name="mood", shown=0, seed=0)
+    ways = {"ask": [cells(plainly, name="pairs", shown=0, seed=0)]}
     for count in sorted({4, settings.examples[0]}):
-        several = [{"shown": count, "seed": seed} for seed in settings.seeds]
-        ways[f"shown {count}"] = cells.all(plainly, several)
+        several = [{"name": "pairs", "shown": count, "seed": seed} for seed in settings.seeds]
+        ways[f"show {count}"] = cells.all(plainly, several)
     for count in settings.examples:
         several = [{"examples": count, "seed": seed} for seed in settings.seeds]
-        ways[f"tuned on {count}"] = cells.all(tuned, several)
-    own = reviews(settings)
-    return {
-        "items": settings.items,
-        "ceiling": own.ceiling,
-        "positive": sum(each.label for each in own.test),
-        "first": own.test[0].texts[0],
-        "ways": {name: [each["right"] for each in found] for name, found in ways.items()},
+        ways[f"tune on {count}"] = cells.all(tuned, several)
+    told = {}
+    for name in ("mood", "pairs"):
+        own = task_of(name, settings)
+        told[name] = {
+            "ceiling": own.ceiling,
+            "labels": [each.label for each in own.test],
+            "first": own.test[0].texts,
+        }
+    told["mood"]["right"] = mood["right"]
+    told["pairs"]["ways"] = {
+        name: [each["right"] for each in found] for name, found in ways.items()
     }
+    return {"items": settings.items, **told}
 
 
 def find(cells):
@@ -356,7 +370,12 @@ def find(cells):
         "training": {"bytes": parts().train.n_bytes, "tokens": len(stream())},
         "before": {**start, "test": untouched},
         "rates": rates,
-        "task": answers | {"steps": settings.task_steps, "rate": settings.task_rate},
+        "task": answers
+        | {
+            "steps": settings.task_steps,
+            "batch": settings.task_batch,
+            "rate": settings.task_rate,
+        },
     }
 
 
@@ -385,13 +404,19 @@ def table(kept):
             written = " | ".join([*(f"{cell:.3f}" for cell in cells), *[""] * (3 - len(cells))])
             lines.append(f"| {each['rate']:g} | {stage} | {minutes:.1f} | {written} | {test} |")
     own = kept["task"]
+    mood, pairs = own["mood"], own["pairs"]
     lines += [
         "",
-        f"The mood of a review, right of {own['items']} (a perfect reader: {own['ceiling']:.0%}).",
+        f"The mood of a review, asked: {sum(mood['right'])} of {own['items']} right (a perfect "
+        f"reader: {mood['ceiling']:.0%}).",
+        "",
+        f"Are the moods of two reviews the same? Right of {own['items']} (a perfect reader: "
+        f"{pairs['ceiling']:.0%}; always one answer: "
+        f"{max(pairs['labels'].count(label) for label in (0, 1))}).",
         "",
         "| way | right, by seed |",
         "|:---|:---|",
     ]
-    for name, several in own["ways"].items():
+    for name, several in pairs["ways"].items():
         lines.append(f"| {name} | {', '.join(str(sum(each)) for each in several)} |")
     return lines
