@@ -29,7 +29,7 @@ from .streaming import Reader, spelled, stream
 Add = Callable[..., argparse.ArgumentParser]
 
 # What `train --lora` does unless told otherwise, and what it has no use for.
-LORA_DEFAULTS = {
+LORA_DEFAULTS: dict[str, dict] = {
     "data": {"batch_size": 1, "validation_batches": 8},
     "model": {"context_length": 256},
     "training": {
