@@ -10,7 +10,7 @@ These files cannot say how a text is cut into words; the patterns stand here. No
 special tokens. Ids that no file names, such as 100256 of `cl100k_base`, are reserved here as
 special tokens: no text becomes one of them.
 
-Sources: `tiktoken_ext/openai_public.py` of `tiktoken` 0.12 (patterns, digests, special tokens);
+Sources: `tiktoken_ext/openai_public.py` of `tiktoken` 0.14 (patterns, digests, special tokens);
 `tokenizer.py` of Llama 3, whose pattern is that of `cl100k_base`.
 Derived in the chapter `tokens/in_the_wild`.
 """
