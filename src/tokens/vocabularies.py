@@ -10,8 +10,9 @@ These files cannot say how a text is cut into words; the patterns stand here. No
 special tokens. Ids that no file names, such as 100256 of `cl100k_base`, are reserved here as
 special tokens: no text becomes one of them.
 
-Sources: `tiktoken_ext/openai_public.py` of `tiktoken` 0.14 (patterns, digests, special tokens);
-`tokenizer.py` of Llama 3, whose pattern is that of `cl100k_base`.
+Sources: `tiktoken_ext/openai_public.py` of `tiktoken` 0.14 (digests, special tokens, the pattern of
+`o200k_base`; that of `cl100k_base` is written otherwise there, and gives the same ids in the
+tests); `tokenizer.py` of Llama 3, which has the pattern of `cl100k_base` as it stands here.
 Derived in the chapter `tokens/in_the_wild`.
 """
 
