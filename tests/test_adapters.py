@@ -170,6 +170,19 @@ def test_a_run_is_resumed_with_its_own_rank_only(learn, capsys):
     assert "rank" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("other", [["--rank", "2"], ["--init-from", "OTHER", "--rank", "3"]])
+def test_what_is_refused_on_resuming_leaves_the_adapter_its_settings(learn, base, tmp_path, other):
+    assert learn("--rank", "3") == 0
+    settings = tmp_path / "adapter" / "adapter.toml"
+    before = settings.read_text(encoding="utf-8")
+    another = small_llama().set(llama__rope__freq_base=59.0).write(tmp_path / "other.gguf")
+    assert learn("--resume", *(str(another) if each == "OTHER" else each for each in other)) == 1
+    assert settings.read_text(encoding="utf-8") == before
+    with_adapter(base, settings.parent)
+    with pytest.raises(ValueError, match="expected the model that the adapter"):
+        with_adapter(another, settings.parent)
+
+
 @pytest.mark.parametrize(
     ("more", "message"),
     [

@@ -147,18 +147,25 @@ def train_adapter(
             )
         )
     folder.mkdir(parents=True, exist_ok=True)
+    settings = folder / SETTINGS
+    before = settings.read_text(encoding="utf-8") if settings.exists() else None
     if not (folder / "last.pt").exists() or resume:
-        write_text(folder / SETTINGS, tomli_w.dumps(_tables(config, own)))
-    return train(
-        adapter,
-        batches[0],
-        config.training,
-        validation=list(islice(batches[1], config.data.validation_batches)),
-        folder=folder,
-        resume=resume,
-        changed=changed,
-        progress=progress,
-    )
+        write_text(settings, tomli_w.dumps(_tables(config, own)))
+    try:
+        return train(
+            adapter,
+            batches[0],
+            config.training,
+            validation=list(islice(batches[1], config.data.validation_batches)),
+            folder=folder,
+            resume=resume,
+            changed=changed,
+            progress=progress,
+        )
+    except ValueError:  # refused: the folder still holds what it held
+        if before is not None:
+            write_text(settings, before)
+        raise
 
 
 def with_adapter(model: str | os.PathLike[str], folder: Path | str) -> RealModel:
