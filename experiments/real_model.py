@@ -177,10 +177,18 @@ def losses(settings):
     return {"repeated": second.mean(1).tolist(), "prose": nats_of(prose(settings)).mean(1).tolist()}
 
 
-def head_scores(cells):
+def switched_off(heads):
+    """A context in which some heads, (layer, head), give nothing."""
+    chosen = {}
+    for layer, head in heads:
+        chosen.setdefault(f"decoder.blocks.{layer}.attention", []).append(head)
+    return ablated(real().model, chosen)
+
+
+def head_scores(cells, off=()):
     """By layer and head; chosen on other draws than those on which the heads are switched off."""
     ids, model = twice(cells.settings, 0), real().model
-    with torch.no_grad(), recorded_weights(model) as maps:
+    with torch.no_grad(), switched_off(off), recorded_weights(model) as maps:
         model(ids)
     weights = [maps[f"decoder.blocks.{i}.attention"] for i in range(model.config.layers)]
     first = nats_of(ids)
@@ -195,15 +203,12 @@ def head_scores(cells):
 
 def without(cells, heads):
     """The losses with some heads, (layer, head), switched off."""
-    chosen = {}
-    for layer, head in heads:
-        chosen.setdefault(f"decoder.blocks.{layer}.attention", []).append(head)
-    with ablated(real().model, chosen):
+    with switched_off(heads):
         return losses(cells.settings)
 
 
 def arms_of(cells):
-    """{name: heads}: the best by each score, together and one by one, and others at random."""
+    """{name: heads}: the best by each score; others at random, and others of the same layers."""
     scored = cells(head_scores)
     order = {
         kind: sorted(
@@ -221,6 +226,9 @@ def arms_of(cells):
     others = [at for at in order["induction"] if at not in named]
     drawn = random.Random(0).sample(sorted(others), cells.settings.at_random)
     arms["random 8"] = drawn[:8]
+    layers = {layer for layer, _ in order["induction"][:8]}
+    beside = [at for at in sorted(others) if at[0] in layers]
+    arms["beside 8"] = random.Random(1).sample(beside, min(8, len(beside)))
     return arms | {f"random {i}.{h}": [(i, h)] for i, h in drawn}
 
 
@@ -229,6 +237,9 @@ def heads(cells):
     found = {name: cells(without, heads=[list(at) for at in of]) for name, of in arms.items()}
     return {
         "scores": cells(head_scores),
+        "scores_without_previous_1": cells(
+            head_scores, off=[list(at) for at in arms["previous 1"]]
+        ),
         "arms": {name: {"heads": of} | found[name] for name, of in arms.items()},
     }
 
@@ -242,9 +253,10 @@ def answered(item):
     encode, model = real().tokenizer.encode, real().model
     prompt = [real().end, *encode(item.prompt)]
     if not item.choices:
-        answer = encode(f"{item.answer}\n")
-        logits = model(torch.tensor([prompt + answer[:-1]]))[0, -len(answer) :]
-        return bool((logits.argmax(-1) == torch.tensor(answer)).all()), None
+        answer = encode(item.answer)
+        logits = model(torch.tensor([prompt + answer]))[0, -len(answer) - 1 :]
+        *said, then = logits.argmax(-1).tolist()
+        return said == answer and not real().tokenizer.decode([then])[:1].isalnum(), None
     first = {choice: encode(choice)[0] for choice in item.choices}
     if len(set(first.values())) < len(first):
         raise ValueError(f"expected choices that differ in their first token, got {first}")

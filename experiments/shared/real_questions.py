@@ -8,9 +8,9 @@
     extraction          where somebody lives, with the paragraph that says it, and without
     yes or no           whether a sentence about a paragraph is true
 
-An item without choices is answered freely: it is right if every token of the answer, and the end of
-its line, is the likeliest. Names and places of the paragraphs are put together by chance, so that
-nobody can have learnt the answers by heart.
+An item without choices is answered freely: it is right if every token of the answer is the
+likeliest, and then something that does not go on with the word. Names and places of the paragraphs
+are put together by chance, so that nobody can have learnt the answers by heart.
 """
 
 import random
@@ -266,11 +266,17 @@ TASKS = {  # name: how its items are made, with how many examples it is asked, t
 
 
 def asked(name, shots, count=40):
-    """Items of a task, each with the same examples before it; no example is an item."""
-    make, _, _ = TASKS[name]
-    items = make(random.Random(name))
-    examples = items[len(items) - shots :] if shots else []
-    before = "".join(f"{each.prompt}{each.answer}\n\n" for each in examples)
-    kept = items[: min(count, len(items) - 16 if len(items) > 56 else count)]
-    kept = [each for each in kept if each not in examples]
-    return [Item(before + each.prompt, each.answer, each.choices) for each in kept]
+    """Items of a task, each with the same examples before it; no example is an item.
+
+    Where there are choices, the examples' answers take turns: examples of one answer only, or with
+    one answer last many times, are repeated and not understood.
+    """
+    make, of, _ = TASKS[name]
+    items, examples = make(random.Random(name)), []
+    for k in range(max(of)):
+        choices = items[0].choices
+        fits = [each for each in items if not choices or each.answer == choices[k % len(choices)]]
+        examples.append(fits[-1])
+        items.remove(fits[-1])
+    before = "".join(f"{each.prompt}{each.answer}\n\n" for each in examples[:shots])
+    return [Item(before + each.prompt, each.answer, each.choices) for each in items[:count]]
