@@ -61,6 +61,7 @@ class Visit:
         self.url, self.outside, self.errors, self.pending = url, [], [], 0
         self.asked = set()
         self.base = f"{urlsplit(url).scheme}://{urlsplit(url).netloc}/"
+        self.name = url.removeprefix(self.base)
         self.page = context.new_page()
         self.page.route("**/*", self._guard)
         for event, change in (("request", 1), ("requestfinished", -1), ("requestfailed", -1)):

@@ -16,7 +16,7 @@ from src.gpt.sampling import min_p, nucleus, temperature, top_k
 from src.texts.corpora import load, split
 from src.tokens.bpe import BytePairTokenizer, split_words
 
-pytestmark = pytest.mark.site
+pytestmark = [pytest.mark.site, pytest.mark.xdist_group("interactive")]  # one tokenizer, one page
 pytest_plugins = ["site_fixtures"]
 
 PAGE, KNOBS = "book/tokens/bpe.html", "book/gpt/sampling.html"
