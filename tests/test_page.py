@@ -15,7 +15,14 @@ from previews import explained, with_previews
 from recorded import RECORD, WORD, mark
 from sphinx import addnodes
 from terms import note_uses
-from weight import FACE, ask_for_the_face, classes_in, trimmed, without_idle_scripts
+from weight import (
+    FACE,
+    ask_for_the_face,
+    classes_in,
+    trim_index,
+    trimmed,
+    without_idle_scripts,
+)
 
 from src.tools.drawing import Drawing
 from src.tools.figures import INK, ORANGE
@@ -166,6 +173,14 @@ def test_settings_of_mathjax_stay_with_it():
     assert without_idle_scripts(f"{settings}<p>a</p>") == "<p>a</p>"
     with_formula = f'{settings}<span class="math notranslate">x</span>'
     assert without_idle_scripts(with_formula) == with_formula
+
+
+def test_the_search_index_keeps_words_and_loses_numbers_and_blanks():
+    made = (
+        'Search.setIndex({"docnames": ["a b"], "terms": {"16n": 0, "0.57": 0}, "titleterms": {}})'
+    )
+    kept = 'Search.setIndex({"docnames":["a b"],"terms":{"16n":0},"titleterms":{}})'
+    assert trim_index(made) == kept
 
 
 def styles(text, words):
