@@ -591,7 +591,7 @@ def test_a_formula_in_a_box_has_the_ground_of_the_box(scheme, visit):
 @on(*NUMBERED)
 def test_a_solution_says_whose_it_is_by_number_only_and_underlines_no_space(visit):
     titles = visit.page.locator("article .solution > p.admonition-title")
-    texts = titles.evaluate_all("titles => titles.map(e => e.textContent)")
+    texts = titles.evaluate_all("titles => titles.map(e => e.textContent.trim())")
     links = titles.locator("a").evaluate_all("links => links.map(a => a.textContent)")
     assert texts == [f"Solution to {link}" for link in links]
     assert all(re.fullmatch(r"Exercise \d+\.\d+", link) for link in links)
@@ -619,6 +619,7 @@ def test_the_contents_say_how_long_each_chapter_and_each_part_takes(visit):
 @on(PAGES[0], "book/gpt/sampling.html", "book/glossary.html")
 def test_each_button_at_the_top_of_a_phone_has_a_word_that_is_part_of_its_name(scheme, visit):
     page = visit.page
+    page.add_style_tag(content="* { transition: none !important }")  # colours, not changes
     page.set_viewport_size(PHONE)
     page.evaluate("theme => { document.documentElement.dataset.theme = theme }", scheme)
     buttons = page.locator(".bd-header-article button:visible:not(.dropdown-item)")
