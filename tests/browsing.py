@@ -7,6 +7,7 @@ refused, and a refused request is noted.
 import functools
 import http.server
 import os
+import re
 import shutil
 import threading
 import time
@@ -34,6 +35,18 @@ def find_chromium():
     names = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
     apps = [f"/Applications/{a}.app/Contents/MacOS/{a}" for a in ("Chromium", "Google Chrome")]
     return next(filter(None, map(shutil.which, (*names, *apps))), None)
+
+
+def contrast(*colours):
+    """The ratio of two colours' relative luminances, from 1 to 21 (WCAG 2.2)."""
+    dark, light = sorted(map(luminance, colours))
+    return (light + 0.05) / (dark + 0.05)
+
+
+def luminance(colour):
+    parts = [int(part) / 255 for part in re.findall(r"\d+", colour)[:3]]
+    linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+    return sum(weight * p for weight, p in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
 
 
 class QuietHandler(http.server.SimpleHTTPRequestHandler):

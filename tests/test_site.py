@@ -13,13 +13,14 @@ import io
 import re
 import zipfile
 from html.parser import HTMLParser
+from itertools import pairwise
 from pathlib import Path
 from urllib.parse import unquote, urldefrag, urljoin, urlsplit
 
 import nbformat
 import pytest
 import yaml
-from browsing import DESK, PHONE, ROOT, SITE, Visit, find_chromium, served
+from browsing import DESK, PHONE, ROOT, SITE, Visit, contrast, find_chromium, served
 from PIL import Image
 from reference import modules
 from shown import SPAN
@@ -40,8 +41,8 @@ def too_heavy(visit, site):
     files = {Path(site, unquote(urlsplit(url).path).lstrip("/")) for url in visit.asked}
     sizes = {file: file.stat().st_size for file in files if file.is_file()}
     names = {file.name for file in sizes}
-    limit = LANDING if "index.html" in names else OTHER
-    limit = CHAPTER if "tex-chtml.js" in names else limit
+    limit = CHAPTER if "tex-chtml.js" in names else OTHER
+    limit = LANDING if "index.html" in names else limit
     heaviest = sorted(sizes.items(), key=lambda item: -item[1])
     if sum(sizes.values()) <= limit:
         return []
@@ -585,6 +586,62 @@ def test_a_formula_in_a_box_has_the_ground_of_the_box(scheme, visit):
         colours = [image.convert("RGB").getpixel((0, 0)) for image in (beside, within)]
         assert max(abs(a - b) for a, b in zip(*colours, strict=True)) <= 2, colours
     page.evaluate("() => { document.documentElement.dataset.theme = 'light' }")
+
+
+@on(*NUMBERED)
+def test_a_solution_says_whose_it_is_by_number_only_and_underlines_no_space(visit):
+    titles = visit.page.locator("article .solution > p.admonition-title")
+    texts = titles.evaluate_all("titles => titles.map(e => e.textContent.trim())")
+    links = titles.locator("a").evaluate_all("links => links.map(a => a.textContent)")
+    assert texts == [f"Solution to {link}" for link in links]
+    assert all(re.fullmatch(r"Exercise \d+\.\d+", link) for link in links)
+
+
+@on(*NUMBERED)
+def test_the_contents_say_how_long_a_chapter_takes_as_its_own_box_does(visit):
+    here = visit.page.locator(".bd-sidebar-primary li.current > a .time")
+    (said,) = here.all_text_contents()
+    box = visit.page.locator(".admonition.objectives").inner_text()
+    minutes = re.search(r"(\d+) minutes? to read", box)[1]
+    assert said == f"{minutes} min"
+
+
+@on(PAGES[0], "book/gpt/sampling.html")
+def test_the_contents_say_how_long_each_chapter_and_each_part_takes(visit):
+    contents = visit.page.locator(".bd-sidebar-primary .bd-links")
+    assert contents.locator("a .time").count() == len(NUMBERED)
+    parts = contents.locator("p.caption .time").all_inner_texts()
+    assert len(parts) == len({page.split("/")[1] for page in NUMBERED})
+    assert all(re.fullmatch(r"\d+(\.5)? hours", said) for said in parts)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@on(PAGES[0], "book/gpt/sampling.html", "book/glossary.html")
+def test_each_button_at_the_top_of_a_phone_has_a_word_that_is_part_of_its_name(scheme, visit):
+    page = visit.page
+    page.add_style_tag(content="* { transition: none !important }")  # colours, not changes
+    page.set_viewport_size(PHONE)
+    page.evaluate("theme => { document.documentElement.dataset.theme = theme }", scheme)
+    buttons = page.locator(".bd-header-article button:visible:not(.dropdown-item)")
+    found = buttons.evaluate_all(
+        """buttons => buttons.map(e => {
+          const box = e.getBoundingClientRect(), style = getComputedStyle(e, "::after");
+          return {word: style.content.replaceAll('"', ""), ink: style.color,
+            ground: getComputedStyle(e.closest(".bd-header-article")).backgroundColor,
+            size: parseFloat(style.fontSize), name: e.ariaLabel ?? e.textContent.trim(),
+            shown: style.display, left: box.left, right: box.right, height: box.height}; })"""
+    )
+    page.set_viewport_size(DESK)
+    page.evaluate("() => { document.documentElement.dataset.theme = 'light' }")
+    assert len(found) >= 4
+    for each, following in pairwise([*found, {"left": PHONE["width"]}]):
+        assert each["word"] not in ("none", "normal", ""), each
+        assert each["shown"] == "block"
+        assert not each["name"] or each["word"].lower() in each["name"].lower()
+        assert each["size"] >= 11
+        assert each["height"] >= 44
+        assert each["right"] <= following["left"] + 1, "words lie on each other"
+        assert contrast(each["ink"], each["ground"]) >= 4.5
 
 
 @on(*NUMBERED)
