@@ -12,7 +12,7 @@ after a little training on long texts, with as many tokens for each.
 
 The micro-world has its part, too: the exact nats of a review for a reader of its last sentences.
 
-An interrupt (Ctrl-C) ends it after the seeds that are complete. Twenty minutes of one core.
+An interrupt (Ctrl-C) ends it after the seeds that are complete. Some minutes of one core.
 """
 
 import math
@@ -35,19 +35,19 @@ from src.texts.microworld import MicroWorld
 from src.texts.microworld_words import ASPECTS, BLAME, PRAISE
 from src.tools.intervals import interval
 
-BOOK = AddressBook()
-PAIRS, FACTOR = 32, 4  # of training; how many times as long the long texts are
+BOOK = AddressBook(names=8, houses=4)
+PAIRS, FACTOR = 16, 4  # of training; how many times as long the long texts are
 MODEL = {
     "context_length": 2 * PAIRS * FACTOR,
     "layers": 2,
     "heads": 4,
-    "channels": 64,
-    "hidden": 128,
+    "channels": 32,
+    "hidden": 64,
     "norm_kind": "rms",
     "bias": False,
     "positions": "rotary",
 }
-WINDOW = 16
+WINDOW = 6
 BASE = "global"
 ARMS = {
     BASE: {},
@@ -58,22 +58,22 @@ ARMS = {
 WAYS = {
     "as trained": {},
     "interpolation": {"rotary_scale": float(FACTOR)},
-    "greater base": {"rotary_base": extended_base(10_000.0, FACTOR, channels=16)},
+    "greater base": {"rotary_base": extended_base(10_000.0, FACTOR, channels=8)},
 }
-KEPT = 16  # pairs that a sliding cache keeps
+KEPT = 8  # pairs that a sliding cache keeps
 BATCH, WARM_UP, LONG_BATCH = 16, 20, 4
-RATES = [0.001 * 2**k for k in range(5)]
+RATES = [0.0025 * 2**k for k in range(5)]
 ADAMW = partial(torch.optim.AdamW, fused=True)
 
 
 @dataclass(frozen=True)
 class Settings:
-    seeds: tuple = tuple(range(6))
+    seeds: tuple = tuple(range(5))
     tuning: tuple = (100, 101)
-    steps: int = 1_000
-    more: int = 100  # steps on long texts
+    steps: int = 600
+    more: int = 60  # steps on long texts
     exam: int = 300
-    reviews: int = 600
+    reviews: int = 400
     sentences: int = 8
 
 
