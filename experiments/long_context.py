@@ -70,10 +70,10 @@ ADAMW = partial(torch.optim.AdamW, fused=True)
 class Settings:
     seeds: tuple = tuple(range(5))
     tuning: tuple = (100, 101)
-    steps: int = 600
+    steps: int = 400
     more: int = 60  # steps on long texts
-    exam: int = 300
-    reviews: int = 400
+    exam: int = 100
+    reviews: int = 200
     sentences: int = 8
 
 
