@@ -67,7 +67,7 @@ chapter: $(READY)  ## begin a chapter: make chapter NAME=part/name TITLE="What i
 
 check-site: book  ## open every page in Chromium, and every chapter in JupyterLab
 	@echo "== Site"
-	@$(BIN)/pytest -n $(WORKERS) -m site tests
+	@$(BIN)/pytest -n $(WORKERS) --dist loadgroup -m site tests
 
 reproduce: $(READY)  ## run every chapter twice and compare all outputs
 	@echo "== Every chapter twice, in fresh kernels"

@@ -10,6 +10,7 @@
 * `merge_single_page_visitors`, `drop_theme_from_epub`: the single-page and EPUB builders work.
 * `pack_source`: while no repository is named, the page *Run it* offers the book as a zip file.
 * `shorten_references`: in running text a chapter is called by the first half of its title.
+* `ShortenSolutionTitles`: a solution says "Solution to Exercise 3.4", and no more.
 * `use_local_sockets`: what is not in the cache yet is executed as everywhere else in this project.
 """
 
@@ -20,8 +21,11 @@ from pathlib import Path
 import nbformat
 import plain
 import shown
+from docutils import nodes
 from jupyter_cache import get_cache
 from kernels import use_local_sockets
+from sphinx.transforms.post_transforms import SphinxPostTransform
+from sphinx_exercise.nodes import solution_node
 
 BUTTONS = ("use_repository_button", "use_edit_page_button", "use_issues_button")
 # What the download menu says, for what the theme calls .ipynb, .md and .pdf.
@@ -86,6 +90,25 @@ def shorten_references(app, env):
     for label, (page, anchor, title) in labels.items():
         if page.endswith(f"/{label}"):
             labels[label] = (page, anchor, title.split(": ")[0])
+
+
+class ShortenSolutionTitles(SphinxPostTransform):
+    """Take the exercise's own title, which stands just above, out of that of its solution.
+
+    The space before the number is not part of the link.
+    """
+
+    default_priority = 23  # behind sphinx-exercise
+
+    def run(self, **kwargs):
+        for solution in self.document.findall(solution_node):
+            title = solution.children[0]
+            link = next(iter(title.findall(nodes.reference)), None)
+            if link is not None:
+                named = link.astext().partition(" (")[0].strip()
+                link.children = []
+                link += nodes.Text(named)
+                title.insert(title.index(link), nodes.Text(" "))
 
 
 def offer_executed_notebook(app, pagename, templatename, context, doctree):
@@ -175,6 +198,7 @@ def setup(app):
     use_local_sockets()
     app.connect("config-inited", show_repository_buttons)
     app.connect("config-inited", merge_single_page_visitors, priority=900)
+    app.add_post_transform(ShortenSolutionTitles)
     app.connect("builder-inited", drop_thebe)
     app.connect("builder-inited", pack_source)
     app.connect("env-check-consistency", shorten_references)

@@ -15,17 +15,20 @@ import yaml
 from docutils import nodes
 from sphinx.util.docutils import SphinxDirective
 
+TIME = re.compile(r"\*\*Time\*\*.*?(\d+) minutes? to read", re.DOTALL)
 LABEL = re.compile(r"\{ref\}`(?:[^`<]*<)?([\w-]+)>?`")
 ROW, TOP, NAMES, WIDTH = 31, 20, 196, 640  # px of the picture; names begin at NAMES
 
 
 @dataclass(frozen=True)
 class Chapter:
-    """A chapter: its page, as Sphinx names it, and the labels of the chapters that it needs."""
+    """A chapter: its page, as Sphinx names it, the labels of the chapters that it needs, and the
+    minutes that its own box says reading takes."""
 
     page: str
     part: int
     needs: frozenset
+    minutes: int
 
     @property
     def label(self):
@@ -43,8 +46,16 @@ def chapters(root):
         text = (root / f"{page}.md").read_text(encoding="utf-8")
         said = re.search(r"\*\*You need\*\*(.*?)(?:\.\s|\n\n)", text, re.S)
         named = set(LABEL.findall(said[1])) if said else set()
-        found.append(Chapter(page, part, frozenset(named & labels)))
+        time = TIME.search(text)
+        if not time:
+            raise ValueError(f"{page}: expected '**Time**: … minutes to read' in its first box")
+        found.append(Chapter(page, part, frozenset(named & labels), int(time[1])))
     return found
+
+
+def hours(found):
+    """How long it takes to read some chapters, to half an hour."""
+    return round(sum(each.minutes for each in found) / 30) / 2
 
 
 def reduced(needs):

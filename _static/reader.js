@@ -161,6 +161,9 @@ addEventListener("afterprint", () => {
 
 document.addEventListener("DOMContentLoaded", () => {
   offerPreviews();
+  // The theme's names do not hold the words that stand below these two on a phone.
+  document.querySelector(".primary-toggle")?.setAttribute("aria-label", "Contents of the book");
+  document.querySelector(".secondary-toggle")?.setAttribute("aria-label", "Sections of this page");
   for (const image of document.querySelectorAll("article figure img")) {
     image.addEventListener("click", () => enlarge(image));
     offerButton(image);

@@ -7,6 +7,7 @@ refused, and a refused request is noted.
 import functools
 import http.server
 import os
+import re
 import shutil
 import threading
 import time
@@ -36,6 +37,18 @@ def find_chromium():
     return next(filter(None, map(shutil.which, (*names, *apps))), None)
 
 
+def contrast(*colours):
+    """The ratio of two colours' relative luminances, from 1 to 21 (WCAG 2.2)."""
+    dark, light = sorted(map(luminance, colours))
+    return (light + 0.05) / (dark + 0.05)
+
+
+def luminance(colour):
+    parts = [int(part) / 255 for part in re.findall(r"\d+", colour)[:3]]
+    linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+    return sum(weight * p for weight, p in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
 class QuietHandler(http.server.SimpleHTTPRequestHandler):
     def log_message(self, *args):
         pass
@@ -61,6 +74,7 @@ class Visit:
         self.url, self.outside, self.errors, self.pending = url, [], [], 0
         self.asked = set()
         self.base = f"{urlsplit(url).scheme}://{urlsplit(url).netloc}/"
+        self.name = url.removeprefix(self.base)
         self.page = context.new_page()
         self.page.route("**/*", self._guard)
         for event, change in (("request", 1), ("requestfinished", -1), ("requestfailed", -1)):

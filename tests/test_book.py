@@ -179,6 +179,12 @@ def test_each_citation_has_an_entry_and_each_entry_a_citation():
     assert not found, "\n".join(found)
 
 
+def test_the_number_of_a_preprint_stands_in_a_note():
+    """Of the field `eprint` the style makes a link without a text."""
+    entries = parse_string(text_of("references.bib"), "bibtex").entries
+    assert not [key for key, entry in entries.items() if "eprint" in entry.fields]
+
+
 # ---- what is kept in git ---------------------------------------------------------------------
 
 GENERATED = {"_build", "__pycache__", ".ipynb_checkpoints", ".venv"}

@@ -458,6 +458,57 @@ def test_a_python_without_sources_is_told_so(tmp_path, monkeypatch):
         corpora._raw_python_docs.__wrapped__()
 
 
+@pytest.fixture
+def sources_of_one_module(tmp_path, monkeypatch):
+    """A folder of sources, and an empty cache elsewhere."""
+    monkeypatch.setenv("NEXT_TOKEN_CACHE", str(tmp_path / "cache" / "of books"))
+    write_sources(tmp_path / "lib", {"owl.py": '"""Hoots at 100 €."""'})
+    return tmp_path / "lib"
+
+
+def kept_texts(folder):
+    return texts_of(corpora._kept_module_documents(folder))
+
+
+def test_the_second_process_reads_what_the_first_has_parsed(sources_of_one_module, monkeypatch):
+    first = corpora._kept_module_documents(sources_of_one_module)
+    assert first == corpora._module_documents(sources_of_one_module)
+    monkeypatch.setattr(corpora, "_module_documents", lambda folder: pytest.fail("parsed again"))
+    assert corpora._kept_module_documents(sources_of_one_module) == first
+
+
+@pytest.mark.parametrize("change", ["a source", "a new module", "another Python", "another folder"])
+def test_what_is_kept_is_not_used_for_other_sources(sources_of_one_module, monkeypatch, change):
+    folder = sources_of_one_module
+    assert kept_texts(folder) == ["Hoots at 100 €."]
+    if change == "a source":
+        write_sources(folder, {"owl.py": '"""Hoots at 200 €."""'})  # of the same size
+    elif change == "a new module":
+        write_sources(folder, {"eagle.py": '"""Screams."""'})
+    elif change == "another folder":
+        folder = folder.parent / "other"
+        write_sources(folder, {"owl.py": '"""Hoots at 300 €."""'})
+    else:
+        monkeypatch.setattr(corpora.sys, "version", "3.99")
+    monkeypatch.setattr(corpora, "_docstrings", lambda tree: ["parsed"])
+    assert set(kept_texts(folder)) == {"parsed"}
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"{}", b'{"key": 1', b"\xff"])
+def test_a_damaged_file_of_the_cache_is_replaced(sources_of_one_module, content):
+    assert kept_texts(sources_of_one_module) == ["Hoots at 100 €."]
+    (kept,) = corpora.cache_folder().iterdir()
+    whole = kept.read_bytes()
+    kept.write_bytes(content)
+    assert kept_texts(sources_of_one_module) == ["Hoots at 100 €."]
+    assert kept.read_bytes() == whole
+
+
+def test_without_a_place_for_a_cache_the_sources_are_parsed(sources_of_one_module, monkeypatch):
+    monkeypatch.setenv("NEXT_TOKEN_CACHE", str(sources_of_one_module / "owl.py"))  # a file
+    assert kept_texts(sources_of_one_module) == ["Hoots at 100 €."]
+
+
 # --- load(path) ---
 
 

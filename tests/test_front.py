@@ -4,8 +4,9 @@ import re
 import xml.etree.ElementTree as ElementTree
 
 import pytest
-from chapters import ROOT
-from prerequisites import chapters, drawing, reduced
+from chapters import ROOT, read
+from prerequisites import chapters, drawing, hours, reduced
+from test_topics import slug
 
 INDEX = (ROOT / "book" / "index.md").read_text(encoding="utf-8")
 CHAPTERS = chapters(ROOT)
@@ -15,13 +16,8 @@ WORDS = (
 )
 
 
-def hours(labels):
-    """What the boxes of these chapters say that reading takes, to half an hour."""
-    pages = {
-        each.label: (ROOT / f"{each.page}.md").read_text(encoding="utf-8") for each in CHAPTERS
-    }
-    said = [re.search(r"\*\*Time\*\*.*?(\d+) minutes? to read", pages[x], re.S) for x in labels]
-    return round(sum(int(found[1]) for found in said) / 30) / 2
+def labelled(labels):
+    return [each for each in CHAPTERS if each.label in labels]
 
 
 def path(name):
@@ -31,26 +27,40 @@ def path(name):
 
 
 def test_the_landing_page_counts_chapters_and_hours():
-    everything = [each.label for each in CHAPTERS]
     said = re.search(r"\*\*(\d+) chapters, about (\d+) hours", INDEX)
     assert int(said[1]) == len(CHAPTERS)
-    assert int(said[2]) == round(hours(everything))
-    assert path("A semester")[0] == hours(everything)
+    assert int(said[2]) == round(hours(CHAPTERS))
+    assert path("A semester")[0] == hours(CHAPTERS)
     assert f"all {len(CHAPTERS)} chapters" in INDEX
 
 
-def test_the_landing_page_counts_the_chapters_of_each_part():
-    footers = re.findall(r":::\{card-footer\}\n(\w+) chapters", INDEX)
-    parts = [sum(each.part == part for each in CHAPTERS) for part in range(len(footers))]
-    assert [WORDS.split().index(word.lower()) for word in footers] == parts
-    assert sum(parts) == len(CHAPTERS)
+def test_the_landing_page_counts_the_chapters_and_the_hours_of_each_part():
+    footers = re.findall(r":::\{card-footer\}\n(\w+) chapters, ([\d.]+) hours", INDEX)
+    parts = [[each for each in CHAPTERS if each.part == part] for part in range(len(footers))]
+    assert [WORDS.split().index(word.lower()) for word, _ in footers] == [*map(len, parts)]
+    assert [float(said) for _, said in footers] == [*map(hours, parts)]
+    assert sum(map(len, parts)) == len(CHAPTERS)
+
+
+def test_the_landing_page_leads_to_each_figure_that_answers_and_their_titles_say_try():
+    live = {}
+    for each in CHAPTERS:
+        page = read(ROOT / f"{each.page}.md")
+        for cell in page.cells:
+            if re.search(r"^interactive\(", cell.source, re.MULTILINE):
+                above = [h.title for h in page.headings if h.line < cell.line]
+                live[f"{each.page.removeprefix('book/')}.md#{slug(above[-1])}"] = above[-1]
+    assert live
+    assert all(re.search(r"\btry\b", title, re.IGNORECASE) for title in live.values())
+    listed = INDEX.split("## Try it\n")[1].split("\n## ")[0]
+    assert set(re.findall(r"\]\((.*?)\)", listed)) == set(live)
 
 
 def test_the_shorter_paths_take_as_long_as_they_say():
     said, first = path("An afternoon")
-    assert said == hours(first)
+    assert said == hours(labelled(first))
     said, then = path("A weekend")
-    assert said == hours(first + then)
+    assert said == hours(labelled(first + then))
 
 
 def test_the_shorter_paths_follow_the_order_of_the_book():

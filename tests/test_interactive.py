@@ -10,13 +10,13 @@ import re
 
 import pytest
 import torch
-from browsing import PHONE, Visit
+from browsing import PHONE, Visit, contrast, luminance
 
 from src.gpt.sampling import min_p, nucleus, temperature, top_k
 from src.texts.corpora import load, split
 from src.tokens.bpe import BytePairTokenizer, split_words
 
-pytestmark = pytest.mark.site
+pytestmark = [pytest.mark.site, pytest.mark.xdist_group("interactive")]  # one tokenizer, one page
 pytest_plugins = ["site_fixtures"]
 
 PAGE, KNOBS = "book/tokens/bpe.html", "book/gpt/sampling.html"
@@ -141,6 +141,36 @@ def test_the_keyboard_alone_steps_forth_and_back(visit, figure, tokenizer):
     assert shown(figure)[0] == end
 
 
+def test_an_example_is_a_word_to_begin_with(figure, tokenizer):
+    data = json.loads(figure.locator("script").text_content())
+    assert len(data["examples"]) > 2
+    for text in data["examples"]:
+        assert text == text.strip(), "nobody sees a blank at the end of a field"
+        button(figure, text).click()
+        assert figure.get_by_label("Your word").input_value() == text
+        assert shown(figure)[0] == list(text.encode())
+        button(figure, "to the end").press("Enter")
+        ids = tokenizer.encode(text)
+        assert shown(figure)[0] == ids
+        says = figure.locator("[aria-live]").text_content()
+        assert f"{len(ids)} token" in says
+        assert f" for {len(text)} character" in says
+
+
+def test_what_comes_next_is_what_the_next_step_makes(figure):
+    figure.get_by_label("Your word").fill("documentation of the matches")
+    foretold = None
+    while not is_disabled(button(figure, "next merge")):
+        button(figure, "next merge").click()
+        says = figure.locator("[aria-live]").text_content()
+        pair, rank = re.search(r"merge (\d+) makes (.*) one token", says).group(2, 1)
+        assert foretold in (None, (pair, rank))
+        found = re.search(r"Next: (.*), of rank (\d+)", says)
+        foretold = found and found.groups()
+    assert foretold is None
+    assert "No pair is left" in says
+
+
 def test_a_finger_can_use_it_on_a_phone(phone, address, tokenizer):
     figure = Visit(phone, f"{address}/{PAGE}").page.locator("#merge-steps")
     figure.get_by_label("Your word").fill(" honorificabilitudinitatibus 終わり")
@@ -193,6 +223,8 @@ def test_the_knobs_do_what_the_filters_of_src_do(knobs_visit, knobs):
             )
             for token, prob in rows:
                 assert prob == pytest.approx(float(expected[token]), abs=1e-9)
+            others = float(knobs.locator(".others").get_attribute("data-p"))
+            assert others == pytest.approx(1 - sum(prob for _, prob in rows), abs=1e-9)
             says = knobs.locator("[aria-live]").text_content()
             assert int(says.split(" of ")[0].replace(",", "")) == int((expected > 0).sum())
     assert given["next"] in [token for token, _ in rows]
@@ -205,6 +237,39 @@ def test_at_infinite_temperature_all_tokens_are_alike(knobs):
     probs = knobs.locator(".token").evaluate_all("rows => rows.map(e => +e.dataset.p)")
     assert probs == pytest.approx([1 / 1024] * len(probs))
     assert "∞" in knobs.locator("output").first.text_content()
+
+
+def test_the_figure_opens_where_there_is_something_to_see(context, address):
+    """The model is not sure there, a filter is at work, and no word is cut in the middle."""
+    opened = Visit(context, f"{address}/{KNOBS}")
+    figure = opened.page.locator("#knobs")
+    data = json.loads(figure.locator("script").text_content())
+    probs = figure.locator(".token").evaluate_all("rows => rows.map(e => +e.dataset.p)")
+    assert 0.1 < max(probs) < 0.9
+    assert sum(prob > 0 for prob in probs) > 3
+    assert figure.locator("[aria-pressed=true]").inner_text() == data["opens"][1]
+    assert not figure.locator("[aria-live]").text_content().startswith("1,024 of")
+    options = figure.locator("option").all_inner_texts()
+    assert options == ["sure", "half sure", "not sure"]
+    assert figure.locator("select").evaluate("e => e.selectedOptions[0].text") == data["opens"][0]
+    for given in data["contexts"]:
+        assert re.fullmatch(r"[A-Za-z]+(,? [A-Za-z]+)+", given["text"])
+        assert data["names"][given["next"]].startswith("␣")
+        figure.locator("select").select_option(given["name"])
+        assert given["text"] in figure.locator(".before").inner_text()
+    opened.page.close()
+
+
+def test_each_preset_sets_its_knobs_and_says_so_by_keyboard_too(knobs):
+    data = json.loads(knobs.locator("script").text_content())
+    for name, wanted in data["settings"].items():
+        button(knobs, name).press("Enter")
+        for knob, value in wanted.items():
+            slider = knobs.locator(f"[data-name={knob}]")
+            assert data["knobs"][knob][int(slider.input_value())] == value
+        assert knobs.locator("[aria-pressed=true]").all_inner_texts() == [name]
+    turn(knobs, data, top_k=3)
+    assert knobs.locator("[aria-pressed=true]").count() == 0
 
 
 def test_ten_draws_are_tokens_that_can_be_drawn(knobs):
@@ -231,7 +296,7 @@ def test_the_keyboard_turns_a_knob_and_sets_it_back(knobs):
 def test_the_knobs_fit_a_phone(phone, address):
     figure = Visit(phone, f"{address}/{KNOBS}").page.locator("#knobs")
     controls = figure.locator("button, select, input").all()
-    assert len(controls) == 7
+    assert len(controls) == 11
     for control in controls:
         check_fits_a_finger(control)
     button(figure, "draw ten").tap()
@@ -250,8 +315,12 @@ INK_AND_GROUND = """element => {
 
 
 PARTS = [
-    (PAGE, "#merge-steps", ["button >> nth=2", "input", ".token b >> nth=0", "[aria-live]"]),
-    (KNOBS, "#knobs", ["button >> nth=1", "select", "output >> nth=0", ".token b >> nth=0", "p"]),
+    (PAGE, "#merge-steps", ["button >> nth=6", "input", ".token b >> nth=0", "[aria-live]"]),
+    (
+        KNOBS,
+        "#knobs",
+        ["button >> nth=1", "select", "output >> nth=0", ".token b >> nth=0", ".others i", "p"],
+    ),
 ]
 
 
@@ -267,18 +336,6 @@ def test_a_figure_can_be_read_in_either_scheme(browser, address, scheme, page, f
             assert (luminance(colours[1]) < 0.2) == (scheme == "dark"), part
     finally:
         context.close()
-
-
-def contrast(*colours):
-    """The ratio of two colours' relative luminances, from 1 to 21 (WCAG 2.2)."""
-    dark, light = sorted(map(luminance, colours))
-    return (light + 0.05) / (dark + 0.05)
-
-
-def luminance(colour):
-    parts = [int(part) / 255 for part in re.findall(r"\d+", colour)[:3]]
-    linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
-    return sum(weight * p for weight, p in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
 
 
 def test_contrast_of_black_and_white_is_21_and_of_equals_1():

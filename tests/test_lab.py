@@ -1,4 +1,4 @@
-"""A chapter opens in JupyterLab as a notebook, runs there, and is saved without a change.
+"""Every chapter opens in JupyterLab as a notebook and is saved without a change; some run there.
 
 What a reader does: double-click the chapter, look at it, *Run All Cells*, *Save*, look at ``git
 diff``. Numbers show before and after, solutions are folded, and to open a chapter is no change.
@@ -15,6 +15,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from contextlib import contextmanager
 
 import pytest
 from chapters import ROOT, chapters
@@ -26,6 +27,7 @@ pytestmark = pytest.mark.site
 
 CHAPTERS = [path.relative_to(ROOT).as_posix() for path in chapters()]
 CHAPTERS_IN_ORDER = [path.relative_to(ROOT).as_posix() for path in in_order()]
+FIRST_OF_PARTS = {name.rpartition("/")[0]: name for name in reversed(CHAPTERS_IN_ORDER)}.values()
 START_LIMIT = 60  # seconds for the server, and again for a chapter to open
 RUN_LIMIT = 300  # seconds for all the cells of a chapter
 
@@ -90,6 +92,17 @@ SHOW = """async (words) => {
 SAVE = """async () => {
     await window.jupyterapp.commands.execute('docmanager:save');
     return window.jupyterapp.shell.currentWidget.context.model.dirty;
+}"""
+
+
+TO_ROOT = "() => window.jupyterapp.commands.execute('filebrowser:go-to-path', {path: '/'})"
+
+# An edit that was not saved is dropped; else closing would ask what to do with it.
+END = """async () => {
+    const panel = window.jupyterapp.shell.currentWidget;
+    await panel.sessionContext.shutdown();
+    panel.context.model.dirty = false;
+    panel.close();
 }"""
 
 
@@ -164,24 +177,46 @@ def browser():
         chromium.close()
 
 
-def open_by_double_click(page, url, chapter):
-    """Walk down the file browser to the chapter and double-click it."""
-    page.goto(f"{url}/lab?reset", wait_until="domcontentloaded")
+@pytest.fixture(scope="module")
+def lab(lab_url, browser):
+    """JupyterLab in a window, with its file browser at the root."""
+    page = browser.new_page(viewport={"width": 1400, "height": 1000})
+    page.goto(f"{lab_url}/lab?reset", wait_until="domcontentloaded")
+    page.wait_for_selector(".jp-DirListing-itemName", timeout=1000 * START_LIMIT)
+    yield page
+    page.close()
+
+
+@contextmanager
+def opened(chapter, page):
+    """Walk down the file browser to the chapter and double-click it; its kernel ends with it."""
+    page.evaluate(TO_ROOT)
     for name in chapter.split("/"):
         exactly = re.compile(f"^{re.escape(name)}$")
         entry = page.locator(".jp-DirListing-itemName").filter(has_text=exactly)
         entry.first.dblclick(timeout=1000 * START_LIMIT)
-    page.wait_for_selector(".jp-NotebookPanel .jp-Cell", timeout=1000 * START_LIMIT)
+    page.wait_for_function(IS_OPEN, arg=chapter, timeout=1000 * START_LIMIT)
+    try:
+        yield page
+    finally:
+        page.evaluate(END)
 
 
 @pytest.mark.parametrize("chapter", CHAPTERS)
-def test_a_chapter_runs_in_jupyterlab_and_is_saved_unchanged(chapter, lab_root, lab_url, browser):
-    page = browser.new_page(viewport={"width": 1400, "height": 1000})
-    try:
-        open_by_double_click(page, lab_url, chapter)
+def test_a_chapter_opens_in_jupyterlab_and_is_saved_unchanged(chapter, lab_root, lab):
+    with opened(chapter, lab) as page:
         first = page.evaluate(OPENED)
         assert not first["edited"], f"{chapter} counts as edited as soon as it is opened"
         shown_as_pages_are(chapter, first, page.evaluate(VALUES))
+        assert not page.evaluate(SAVE), f"{chapter}: JupyterLab did not save it"
+    not_changed(chapter, lab_root)
+
+
+@pytest.mark.parametrize("chapter", FIRST_OF_PARTS)
+def test_a_chapter_runs_in_jupyterlab_and_is_saved_unchanged(chapter, lab_root, lab):
+    """The first of each part: the cells of all of them are run by nbval, in the same kernel."""
+    with opened(chapter, lab) as page:
+        page.evaluate(OPENED)
         seen = page.evaluate(RUN_ALL, RUN_LIMIT)
         assert not seen["errors"], f"{chapter}: Run All Cells gave {seen['errors']}"
         assert seen["finished"], f"{chapter}: cells were still waiting after {RUN_LIMIT} s"
@@ -189,8 +224,10 @@ def test_a_chapter_runs_in_jupyterlab_and_is_saved_unchanged(chapter, lab_root, 
         expected = dict(page.evaluate(VALUES))
         assert None not in expected.values(), f"{chapter}: not evaluated: {expected}"
         assert not page.evaluate(SAVE), f"{chapter}: JupyterLab did not save it"
-    finally:
-        page.close()
+    not_changed(chapter, lab_root)
+
+
+def not_changed(chapter, lab_root):
     changes = "".join(git_diff(lab_root, chapter))
     assert not changes, f"Save changed {chapter}; put the chapter into this form:\n{changes}"
 
@@ -205,10 +242,8 @@ def shown_as_pages_are(chapter, first, values):
     assert first["folded"] >= source.count("{solution-start}")
 
 
-def test_a_number_is_live_and_a_solution_folded(lab_url, browser):
-    page = browser.new_page(viewport={"width": 1400, "height": 1000})
-    try:
-        open_by_double_click(page, lab_url, "book/attention/attention.md")
+def test_a_number_is_live_and_a_solution_folded(lab):
+    with opened("book/attention/attention.md", lab) as page:
         page.evaluate(OPENED)
         words = "At width 1024 the typical unscaled softmax passes"
         built, _ = page.evaluate(SHOW, words)
@@ -221,8 +256,6 @@ def test_a_number_is_live_and_a_solution_folded(lab_url, browser):
         page.evaluate(RUN_ALL, RUN_LIMIT)
         live, _ = page.evaluate(SHOW, words)
         assert f"{words} 2e-01 of what arrives" in live
-    finally:
-        page.close()
 
 
 def test_the_laboratory_opens_on_the_contents(lab_url, browser):

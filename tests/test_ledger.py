@@ -66,6 +66,14 @@ def test_a_model_that_scores_by_itself_and_its_logits_get_the_same_score(some_do
         assert math.isclose(one.nats, other.nats, rel_tol=1e-9)
 
 
+@pytest.mark.parametrize("end", [0, None])
+def test_counts_score_each_document_as_it_is_scored_alone(some_docs, end):
+    levels = count_ngrams(some_docs.train[:50_000], order=3, vocabulary_size=256, end=end)
+    model = NgramModel.from_counts(levels, end=end)
+    alone = [float(model.score(ids).sum()) for ids in some_docs.test]
+    assert [cost.nats for cost in score(model, some_docs)] == pytest.approx(alone, rel=1e-12)
+
+
 def test_the_law_and_its_logits_get_the_same_score(small):
     part = replace(small, test=small.test[:40])
     alone, from_logits = score(part.law, part), score(lambda ids: part.law(ids), part)

@@ -3,19 +3,31 @@
 import re
 from types import SimpleNamespace
 
+import book_site
 import cells
 import pytest
 import tinycss2
 from back_matter import fold_assertions, linked
+from bs4 import BeautifulSoup
 from cells import bar, checks, shorten_tracebacks
 from chapters import ROOT, chapters
 from docutils import nodes
 from pictures import sizes, themed, with_sizes
+from prerequisites import Chapter
 from previews import explained, with_previews
 from recorded import RECORD, WORD, mark
 from sphinx import addnodes
+from sphinx_exercise.nodes import solution_node
 from terms import note_uses
-from weight import FACE, ask_for_the_face, classes_in, trimmed, without_idle_scripts
+from times import with_times
+from weight import (
+    FACE,
+    ask_for_the_face,
+    classes_in,
+    trim_index,
+    trimmed,
+    without_idle_scripts,
+)
 
 from src.tools.drawing import Drawing
 from src.tools.figures import INK, ORANGE
@@ -168,6 +180,14 @@ def test_settings_of_mathjax_stay_with_it():
     assert without_idle_scripts(with_formula) == with_formula
 
 
+def test_the_search_index_keeps_words_and_loses_numbers_and_blanks():
+    made = (
+        'Search.setIndex({"docnames": ["a b"], "terms": {"16n": 0, "0.57": 0}, "titleterms": {}})'
+    )
+    kept = 'Search.setIndex({"docnames":["a b"],"terms":{"16n":0},"titleterms":{}})'
+    assert trim_index(made) == kept
+
+
 def styles(text, words):
     rules = tinycss2.parse_stylesheet(text, skip_comments=True, skip_whitespace=True)
     return trimmed(rules, words)
@@ -248,6 +268,36 @@ def test_a_number_of_arxiv_becomes_a_link():
         "https://arxiv.org/abs/1607.06450",
     )
     assert linked("none") == [nodes.Text("none")]
+
+
+@pytest.mark.parametrize(
+    ("exercise", "named"),
+    [
+        (" Exercise 3.4 (By how much (or not) ★★)", "Exercise 3.4"),
+        (" Exercise 3.4", "Exercise 3.4"),
+    ],
+)
+def test_a_solution_names_its_exercise_by_number_only_and_its_link_has_no_space(exercise, named):
+    link = nodes.reference("", "", nodes.Text(exercise), refuri="#ex")
+    title = nodes.title("", "", nodes.Text("Solution to"), link)
+    page = nodes.container("", solution_node("", title), nodes.paragraph("", "It is."))
+    book_site.ShortenSolutionTitles.run(SimpleNamespace(document=page))
+    assert title.astext() == f"Solution to {named}"
+    assert (link.astext(), link["refuri"]) == (named, "#ex")
+
+
+CONTENTS = """<p class="caption"><span>One</span></p>
+<ul><li><a href="#">1. A</a></li><li><a href="b.html">2. B</a></li></ul>
+<p class="caption"><span>Back matter</span></p><ul><li><a href="c.html">C</a></li></ul>"""
+
+
+def test_the_contents_say_how_long_each_chapter_and_each_part_takes():
+    found = [Chapter("x/a", 0, frozenset(), 65), Chapter("x/b", 0, frozenset(), 25)]
+    soup = BeautifulSoup(CONTENTS, "html.parser")
+    for _ in range(2):  # the theme may ask twice, and then gives the same soup
+        with_times(soup, found, {"a": "#", "b": "b.html"})
+    lines = [element.get_text() for element in soup.select("p, li")]
+    assert lines == ["One 1.5 hours", "1. A 65 min", "2. B 25 min", "Back matter", "C"]
 
 
 def table(name):

@@ -78,3 +78,8 @@ def test_a_table_without_rows_shows_its_columns():
 def test_a_row_that_does_not_fit_the_columns_is_refused(row):
     with pytest.raises(ValueError, match=f"expected 3 cells .* got {len(row)}"):
         Table(COLUMNS, [row])
+
+
+def test_a_page_shows_the_space_with_which_a_token_begins():
+    shown = Table({"token": "", "rank": ",d"}, [(" the", 262)])._repr_html_()
+    assert 'white-space: pre-wrap"> the</th>' in shown

@@ -3,10 +3,12 @@
 import ast
 import gc
 import random
+import sys
 import textwrap
 from multiprocessing import get_context
 from pathlib import Path
 
+import psutil
 import pytest
 from dependencies import key, modules
 from teeth import snapshots
@@ -275,6 +277,22 @@ def test_a_run_goes_on_after_an_error_past_what_depends_on_it(tmp_path):
     with get_context("spawn").Pool(1) as pool:
         outcomes = pool.apply(outcomes_of_change, (path, tmp_path, "0 for 2"))
     assert outcomes == {"other == 1.5": None, "max(weights) == 4": True, "share == 0.5": None}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux gives orphans another parent")
+def test_what_a_changed_run_leaves_behind_is_ended(tmp_path):
+    cell = (
+        "import subprocess, sys\nfrom pathlib import Path\nseconds = 60\n"
+        "code = f'import time; time.sleep({seconds})  # {str(Path.cwd())}'\n"
+        "left = subprocess.Popen([sys.executable, '-c', code])\nassert left.poll() is None\n"
+        "kept = [4, 2]\nassert kept[1] == 2"
+    )
+    path = planted(tmp_path, cell)
+    with get_context("spawn").Pool(1) as pool:
+        pool.apply(outcomes_of_change, (path, tmp_path, "0 for 2"))
+        running = [each.info["cmdline"] or [] for each in psutil.process_iter(["cmdline"])]
+    mine = [each for each in running if str(path.parent) in " ".join(each)]
+    assert len(mine) == 1  # that of the base run, which is as the chapter left it
 
 
 def test_the_key_changes_with_what_a_chapter_imports_and_with_nothing_else(tmp_path):

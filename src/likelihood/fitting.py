@@ -28,7 +28,6 @@ from typing import Protocol, cast
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import AdamW, Optimizer
@@ -251,8 +250,11 @@ def backward(
 
 
 def _whole(tensor: Tensor) -> Tensor:
-    """A tensor that processes may have shared out, in each of them."""
-    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+    """A tensor that processes may have shared out, in each of them.
+
+    It is told by its method: its class takes half a second to import.
+    """
+    return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
 
 
 def watched(steps: range, history: History) -> Iterator[int]:

@@ -119,6 +119,12 @@ def score(model: Any, text: Text) -> list[Score]:
     sizes = text.n_bytes or [None] * len(text.test)
     if isinstance(model, MarkovSource):
         nats = [-model.log_prob(ids[1:]) for ids in text.test]
+    elif isinstance(model, BackOffModel) and model.end == 0:
+        # No context reaches before an end token, so the documents go through as one stream.
+        stream = torch.cat([text.test[0][:1], *(ids[1:] for ids in text.test)])
+        lengths = [len(ids) - 1 for ids in text.test]
+        parts = torch.from_numpy(model.score(stream.tolist())).split(lengths)
+        nats = [float(part.sum()) for part in parts]
     elif hasattr(model, "score"):
         nats = [float(model.score(ids).sum()) for ids in text.test]
     else:

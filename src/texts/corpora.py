@@ -4,10 +4,11 @@ A corpus is a tuple of documents. Text that occurs twice is removed first; the s
 by whole documents. A test line whose neighbours, or whose copy, were trained on is not new to
 the model, and its score says little about text that is. Sizes are always counted in UTF-8 bytes.
 
-`load("python-docs")` needs no network, `load("shakespeare")` is fetched once, checked and kept, and
-`load(path)` reads a file of the reader's own. `deduplicate` removes copies; what else one may clean
-away before the split is in `gpt/data_quality`. Chapters: `likelihood/evaluation`,
-`gpt/data_overlap`; on repeated text see Lee et al. 2022.
+`load("python-docs")` needs no network, and keeps what it has parsed beside the downloads.
+`load("shakespeare")` is fetched once, checked and kept, and `load(path)` reads a file of the
+reader's own. `deduplicate` removes copies; what else one may clean away before the split is in
+`gpt/data_quality`. Chapters: `likelihood/evaluation`, `gpt/data_overlap`; on repeated text see
+Lee et al. 2022.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ import contextlib
 import functools
 import gc
 import hashlib
+import json
 import os
 import re
+import sys
 import sysconfig
 import unicodedata
 from bisect import bisect_left
@@ -28,6 +31,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..tools.downloads import DownloadError, cache_folder, download
+from ..tools.files import write_text
 
 
 @dataclass(frozen=True)
@@ -179,7 +183,7 @@ def _raw_python_docs() -> Corpus:
     from pydoc_data.topics import topics
 
     documents = [Document(f"topic {name}", text) for name, text in sorted(topics.items())]
-    modules = _module_documents(Path(sysconfig.get_path("stdlib")))
+    modules = _kept_module_documents(Path(sysconfig.get_path("stdlib")))
     if not modules:
         raise FileNotFoundError(
             f"expected the standard library's sources in {sysconfig.get_path('stdlib')}, got none; "
@@ -188,17 +192,45 @@ def _raw_python_docs() -> Corpus:
     return Corpus("python-docs-raw", (*documents, *modules))
 
 
-def _module_documents(folder: Path) -> list[Document]:
-    """One document for each module under a folder that has docstrings, sorted by module name."""
+def _kept_module_documents(folder: Path) -> list[Document]:
+    """`_module_documents`, kept in the cache: every chapter's process would parse 12 MB again.
+
+    What is kept is used only for the same sources, this Python and this file of ours. Where the
+    cache cannot be read or written, the documents are made anew.
+    """
+    sources = _module_sources(folder)
+    states = [(name, str(path), path.stat()) for name, path in sorted(sources.items())]
+    seen = [(name, path, state.st_size, state.st_mtime_ns) for name, path, state in states]
+    key = hashlib.sha256(repr((sys.version, seen)).encode() + Path(__file__).read_bytes())
+    kept = cache_folder() / "python-docs.json"
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        found = json.loads(kept.read_text(encoding="utf-8"))
+        if found["key"] == key.hexdigest():
+            return [Document(title, text) for title, text in found["documents"]]
+    documents = _module_documents(folder)
+    pairs = [(document.title, document.text) for document in documents]
+    with contextlib.suppress(OSError):
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        write_text(kept, json.dumps({"key": key.hexdigest(), "documents": pairs}))
+    return documents
+
+
+def _module_sources(folder: Path) -> dict[str, Path]:
+    """The modules under a folder, by name, with their sources."""
     sources = {}
     for here, subfolders, files in os.walk(folder):
         subfolders[:] = [name for name in subfolders if name not in _LEFT_OUT]
         for path in (Path(here, name) for name in files if name.endswith(".py")):
             parts = path.relative_to(folder).with_suffix("").parts
             sources[".".join(parts).removesuffix(".__init__")] = path
+    return sources
+
+
+def _module_documents(folder: Path) -> list[Document]:
+    """One document for each module under a folder that has docstrings, sorted by module name."""
     documents = []
     with _without_cycle_search():
-        for module, path in sorted(sources.items()):
+        for module, path in sorted(_module_sources(folder).items()):
             text = "\n\n".join(_docstrings(ast.parse(path.read_bytes())))
             if text:
                 documents.append(Document(f"module {module}", text))

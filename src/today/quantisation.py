@@ -11,7 +11,7 @@ Q4_1 of `today/gguf_files` are N = 32 with b = 8 and no minimum, and with b = 4 
 
 A product with a matrix in 8 bits, a row a scale, needs the matrix never in full:
 
-    y_i = d_i sum_j q_ij x_j                    x and the sum in bfloat16, d in float32
+    y_i = d_i sum_j q_ij x_j                    all but q in float32, a slab of rows at a time
 
 Axes: T tokens, C channels of an input.
 Source: Dettmers et al. 2022 (scales for parts of a matrix, and the numbers that stand out).
@@ -24,8 +24,10 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 BITS = range(2, 9)
+SLAB = 2**20  # numbers of a packed matrix that are float32 at a time: 4 MiB
 
 
 @dataclass(frozen=True)
@@ -167,42 +169,35 @@ def changed_inputs(
 class PackedLinear(nn.Module):
     """A linear map whose matrix is kept in 8 bits, a scale for each row, and read as it is kept.
 
-    The kernel takes and gives bfloat16, which has 8 bits for the digits; inputs and outputs here
-    are float32. It is fast for few rows of x, where reading the matrix is the work, as in
-    generation. It cannot be trained.
+    A slab of rows is turned into float32, multiplied, and forgotten, before the next one is read.
+    It is small enough to stay in the processor's own cache, so that memory is read once, a byte
+    for each number. Nothing but the matrix is rounded: outputs are those of the matrix that the
+    codes stand for, up to the order of float32 sums. It cannot be trained.
 
     Args:
         weight: (outputs, inputs).
         bias: (outputs,).
-        exact: how many of the greatest outputs of each row are computed again in float32: those of
-            an unembedding, which are compared with each other.
     """
 
     codes: Tensor  # q, (outputs, inputs), int8
-    scale: Tensor  # d, (outputs,), float32
-    ones: Tensor  # (outputs,), bfloat16: the kernel's own scales, which it would round
+    scale: Tensor  # d, (outputs,)
+    bias: Tensor | None
 
-    def __init__(self, weight: Tensor, bias: Tensor | None = None, *, exact: int = 0):
+    def __init__(self, weight: Tensor, bias: Tensor | None = None):
         super().__init__()
         found = quantise(weight, 8)
         self.register_buffer("codes", found.codes.flatten(1))
         self.register_buffer("scale", found.scale.flatten())
-        self.register_buffer("ones", torch.ones_like(self.scale, dtype=torch.bfloat16))
         self.register_buffer("bias", None if bias is None else bias.detach())
-        self.exact = exact
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., inputs) -> (..., outputs)."""
-        rows = x.flatten(0, -2)  # (all, inputs)
-        y = torch.ops.aten._weight_int8pack_mm(rows.bfloat16(), self.codes, self.ones) * self.scale
-        if self.exact:
-            best = y.topk(self.exact).indices  # (all, exact)
-            again = (self.codes[best].float() @ rows[:, :, None])[..., 0]  # (all, exact)
-            y = y.scatter(-1, best, again * self.scale[best])
-        return (y if self.bias is None else y + self.bias).unflatten(0, x.shape[:-1])
+        slabs = self.codes.split(max(1, SLAB // self.codes.shape[1]))
+        y = torch.cat([functional.linear(x, slab.to(x.dtype)) for slab in slabs], -1) * self.scale
+        return y if self.bias is None else y + self.bias
 
 
-def pack(model: nn.Module, *, exact: int = 16) -> None:
+def pack(model: nn.Module) -> None:
     """Put a `PackedLinear` in the place of each linear layer of a model, which is changed.
 
     An embedding stays as it is, to look up its rows; where it is the unembedding, too, that gets a
@@ -210,7 +205,6 @@ def pack(model: nn.Module, *, exact: int = 16) -> None:
 
     Args:
         model: such as a `GPT`.
-        exact: how many of the likeliest logits are computed again in float32.
     Raises:
         ValueError: there is no linear layer.
     """
@@ -218,13 +212,12 @@ def pack(model: nn.Module, *, exact: int = 16) -> None:
         (part, name, PackedLinear(layer.weight, layer.bias))
         for part in model.modules()
         for name, layer in part.named_children()
-        if isinstance(layer, nn.Linear) and name != "unembedding"
+        if isinstance(layer, nn.Linear)
     ]
     if not found:
         raise ValueError("expected a model with linear layers to pack, got none")
-    if hasattr(model, "unembedding"):
-        table = "embedding" if model.unembedding is None else "unembedding.weight"
-        found.append((model, "unembedding", PackedLinear(model.get_parameter(table), exact=exact)))
+    if getattr(model, "unembedding", nn.Identity()) is None:
+        found.append((model, "unembedding", PackedLinear(model.get_parameter("embedding"))))
     for part, name, packed in found:
         setattr(part, name, packed)
 

@@ -2,8 +2,8 @@
 
 A `Table` knows how each column is written. A terminal shows it as lines of text, a page or a
 notebook as a table of HTML, which takes its looks, light or dark, from the page around it: texts on
-the left, numbers on the right, and the first cell of a row as its title. An empty cell, None, is
-written "–" and infinity "∞".
+the left with their spaces, numbers on the right, and the first cell of a row as its title. An empty
+cell, None, is written "–" and infinity "∞".
 """
 
 import html
@@ -71,7 +71,7 @@ class Table:
         styles = [
             ' style="text-align: right; font-variant-numeric: tabular-nums"'
             if right
-            else ' style="text-align: left"'
+            else ' style="text-align: left; white-space: pre-wrap"'
             for right in self._is_right()
         ]
         head = [

@@ -6,6 +6,7 @@ costs what follows it, and not the training run that stands before.
 """
 
 import ast
+import ctypes
 import gc
 import io
 import linecache
@@ -20,6 +21,8 @@ import types
 from contextlib import redirect_stderr, redirect_stdout
 from functools import cache
 
+import psutil
+
 from teeth import mutations, noise
 from teeth.chapter import Reporting
 from teeth.mutations import ASSERTED, NOISE, ROWS
@@ -27,6 +30,7 @@ from teeth.noise import UnchangedError
 
 GAP = 0.2  # seconds of work between two snapshots
 PATIENCE = 4.0  # how many times longer a changed run may take
+PR_SET_CHILD_SUBREAPER = 36  # of Linux's prctl(2)
 
 
 class Snapshots:
@@ -106,6 +110,7 @@ class Snapshots:
         for asking, answering in self.copies.values():
             os.close(asking)
             os.close(answering)
+        adopt_orphans()
         frozen.update(functions())
         gc.freeze()  # else a collection would copy all the memory that is shared
         while (request := received(ask[0])) is not None:
@@ -130,6 +135,7 @@ class Snapshots:
         outcomes = received(reading)
         os.close(reading)
         _, _, usage = os.wait4(child, 0)
+        end_orphans()
         return outcomes or {}, usage.ru_utime + usage.ru_stime
 
     def _changed_run(self, start, changes, last):
@@ -169,6 +175,20 @@ class Snapshots:
         for ask, answer in self.copies.values():
             os.close(ask)
             os.close(answer)
+
+
+def adopt_orphans():
+    """From here on, what a changed run starts and leaves behind becomes a child of this process."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def end_orphans():
+    """A run that was stopped at its limit cannot end the processes that it has started."""
+    orphans = psutil.Process().children(recursive=True)
+    for each in orphans:
+        each.kill()
+    psutil.wait_procs(orphans)
 
 
 def sent(pipe, value):
