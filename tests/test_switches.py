@@ -45,6 +45,8 @@ SWITCHES = [
     },
     {"window": 2},
     {"window": 3, "global_every": 2, "positions": "rotary", "kv_heads": 1},
+    {"sink": True},
+    {"heads": 6, "kv_heads": 2, "head_channels": 10, "sink": True, "window": 3},
     {"positions": "none"},
     {"positions": "rotary"},
     {"positions": "rotary", "rotary_base": 53.0, "rotary_scale": 3.0},
@@ -115,6 +117,19 @@ def test_a_text_in_pieces_with_a_cache_has_the_logits_of_the_whole(options, piec
     model, text = small(**options), ids(LIMIT)
     cache = model.new_cache()
     parts = [model(part, cache=cache) for part in text.split(pieces, 1)]
+    assert greatest_difference(torch.cat(parts, 1), model(text)) < EXACT
+
+
+@every_switch
+@pytest.mark.parametrize("pieces", [[LIMIT], [1] * LIMIT, [3, 1, 2, 1]], ids=str)
+def test_a_rolling_cache_gives_the_same_logits_and_keeps_what_was_derived(options, pieces):
+    model, text = small(**options), ids(LIMIT)
+    cache, parts, length = model.new_cache(rolling=True), [], 0
+    for part in text.split(pieces, 1):
+        parts.append(model(part, cache=cache))
+        length += part.shape[1]
+        counted = sum(each.n_bytes for each in cache)
+        assert counted == B * 8 * model.config.cached(length)
     assert greatest_difference(torch.cat(parts, 1), model(text)) < EXACT
 
 
@@ -386,8 +401,9 @@ def test_layers_are_local_but_for_every_so_manieth():
         ({"experts": 2, "experts_used": 3}, "at most experts=2 to be used, got 3"),
         ({"experts": 0}, "experts to be a whole number above 0, got 0"),
         ({"latent": 3, "kv_heads": 1}, "latent attention without kv_heads"),
-        ({"latent": 3, "qk_norm": True}, "latent attention without kv_heads and qk_norm"),
+        ({"latent": 3, "qk_norm": True}, "latent attention without kv_heads, qk_norm and sink"),
         ({"latent": 3, "positions": "rotary"}, "multiple of 4 channels a head .* got 2"),
+        ({"latent": 3, "sink": True}, "latent attention without kv_heads, qk_norm and sink"),
         ({"window": 0}, "window to be a whole number above 0, got 0"),
         ({"global_every": 1.5}, "global_every to be .* got 1.5"),
         ({"kv_heads": 0}, "kv_heads to be a whole number above 0, got 0"),

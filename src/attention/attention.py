@@ -3,6 +3,7 @@
     scores  = Q K' / sqrt(D)                 how well each query matches each key    (T, S)
     weights = softmax(scores)                over the keys that the mask allows
     output  = weights V                      a mixture of the values                 (T, D)
+    with a sink b: weights = e^scores / (e^b + sum of e^scores), which sum to less than 1
 
 Attention itself knows nothing of order; what a model knows of positions is added to its input
 or turned into its queries and keys (`attention/positions`).
@@ -29,6 +30,7 @@ def scaled_dot_product_attention(
     mask: Tensor | None = None,
     causal: bool = False,
     bias: Tensor | None = None,
+    sink: Tensor | None = None,
     scale: float | None = None,
     dropout: float = 0.0,
     grouped: bool = False,
@@ -47,6 +49,9 @@ def scaled_dot_product_attention(
         mask: broadcasts to (..., T, S); True where a query may attend to a key. None: everywhere.
         causal: whether the queries are the last T of the S positions and see no later key.
         bias: broadcasts to (..., T, S); added to the scores, as relative positions are.
+        sink: broadcasts to (..., T, 1); the score of one more key, whose value is 0. The weights
+            of the others then sum to sigmoid(logsumexp(scores) - sink). None: there is no such key.
+            With it all T x S scores are held in any case.
         scale: of the scores; None: 1 / sqrt(D).
         dropout: the probability that a weight is dropped; the others grow by 1 / (1 - dropout).
         grouped: whether queries are (..., H, T, D) and keys and values (..., G, S, D) of fewer
@@ -54,13 +59,13 @@ def scaled_dot_product_attention(
         need_weights: whether the weights are wanted.
     Returns:
         (output, weights): (..., T, width of the values), and (..., T, S), rows summing to 1
-        before dropout, or None.
+        before dropout (to less with a sink), or None.
     Raises:
         ValueError: shapes, types or devices do not fit, or a query may attend to nothing.
     """
     _check_parts(queries, keys, values)
     scale = 1 / math.sqrt(queries.shape[-1]) if scale is None else scale
-    if not need_weights:
+    if not need_weights and sink is None:
         return _fused(queries, keys, values, mask, causal, bias, scale, dropout, grouped), None
     if grouped:
         share = queries.shape[-3] // keys.shape[-3]  # H / G
@@ -69,8 +74,13 @@ def scaled_dot_product_attention(
     if bias is not None:
         scores = scores + bias
     scores = _forbidden_to_minus_infinity(scores, _allowed(mask, causal, queries, keys))
-    weights = functional.dropout(torch.softmax(scores, dim=-1), dropout, training=dropout > 0)
-    return weights @ values, weights
+    if sink is not None:
+        sink = sink.expand(*scores.shape[:-1], 1)
+        weights = torch.softmax(torch.cat([scores, sink], -1), dim=-1)[..., :-1]
+    else:
+        weights = torch.softmax(scores, dim=-1)
+    weights = functional.dropout(weights, dropout, training=dropout > 0)
+    return weights @ values, weights if need_weights else None
 
 
 def _fused(

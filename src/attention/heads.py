@@ -6,6 +6,7 @@
     output = [head_1 … head_H] Wo
 
 With G = 1 all heads share one set (multi-query attention). A cache holds G sets, not H.
+A layer may have a window, and its heads a sink (`attention/attention`).
 
 Axes: B texts, T positions that ask (queries), S positions that are asked (keys), C channels,
 H heads, G heads of keys and values, D channels of a head, C / H unless told otherwise.
@@ -109,8 +110,9 @@ class MultiHeadAttention(Attention):
         qk_norm: whether each query and each key is divided by the root of its mean square, and
             stretched by a gain that all heads share, before it is rotated.
         eps: of that norm, as in `rms_norm`.
-        window: how far a position sees, as the width of `banded_mask`; None: everywhere. A cache
-            keeps the keys outside of the window all the same.
+        window: how far a position sees, as the width of `banded_mask`; None: everywhere.
+        sink: whether each head has one more key, of a learnt score (0 at first) and the value 0,
+            as in `scaled_dot_product_attention`: a head that finds nothing can gather nothing.
         generator: draws the initial weights; on the CPU.
     Raises:
         ValueError: the heads do not divide the channels, or those of keys and values not the heads;
@@ -135,6 +137,7 @@ class MultiHeadAttention(Attention):
         qk_norm: bool = False,
         eps: float = 1e-5,
         window: int | None = None,
+        sink: bool = False,
         generator: torch.Generator,
     ):
         width = head_width(channels, heads, head_channels)
@@ -157,6 +160,7 @@ class MultiHeadAttention(Attention):
         self.output = linear(heads * width, channels, bias=bias, generator=generator)
         self.query_gain = nn.Parameter(torch.ones(width)) if qk_norm else None
         self.key_gain = nn.Parameter(torch.ones(width)) if qk_norm else None
+        self.sink = nn.Parameter(torch.zeros(heads)) if sink else None
 
     def forward(
         self,
@@ -202,6 +206,7 @@ class MultiHeadAttention(Attention):
             mask=self.seen(mask, queries, keys),
             causal=causal,
             bias=bias,
+            sink=None if self.sink is None else self.sink[:, None, None],  # (H, 1, 1)
             dropout=self.dropout if self.training else 0.0,
             grouped=self.kv_heads < self.heads,
             need_weights=self.record is not None,

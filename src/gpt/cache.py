@@ -2,12 +2,14 @@
 
     keys of x_1 … x_{t+1} = (keys of x_1 … x_t, key of x_{t+1})         and so for the values
 
-In causal attention a token's key and value do not depend on what comes after it.
+In causal attention a token's key and value do not depend on what comes after it. A layer that sees
+w tokens needs the last w - 1 of them, and the new one.
 
 Axes: B texts, G heads of keys and values, T new tokens, S tokens so far, D channels of a head.
-Derived in the chapter `gpt/cache`.
+Derived in the chapters `gpt/cache` and `today/long_context` (windows).
 """
 
+import torch
 from torch import Tensor
 
 
@@ -19,8 +21,8 @@ class KeyValueCache:
 
     Args:
         limit: for how many tokens there will be room.
-    Latent attention hands over its latents as keys and its rotated key as values; for windows, all
-    is kept. Derived in the chapter `gpt/cache`.
+    Latent attention hands over its latents as keys and its rotated key as values. Derived in the
+    chapter `gpt/cache`.
     """
 
     def __init__(self, limit: int):
@@ -40,22 +42,67 @@ class KeyValueCache:
         Raises:
             ValueError: there is no room left, or the batch is not that of the tokens before.
         """
+        end = self._end_with(keys)
+        if self._stored is None:
+            rooms = [(*part.shape[:-2], self.limit, part.shape[-1]) for part in (keys, values)]
+            self._stored = keys.new_empty(rooms[0]), values.new_empty(rooms[1])
+        all_keys, all_values = self._stored
+        all_keys[..., self.length : end, :] = keys
+        all_values[..., self.length : end, :] = values
+        self.length = end
+        return all_keys[..., :end, :], all_values[..., :end, :]
+
+    def _end_with(self, keys: Tensor) -> int:
+        """How many tokens there will be; refuses those that do not fit."""
         end = self.length + keys.shape[-2]
         if end > self.limit:
             raise ValueError(
                 f"expected at most {self.limit} tokens in the cache, its limit, got {self.length} "
                 f"and {keys.shape[-2]} more"
             )
-        if self._stored is None:
-            rooms = [(*part.shape[:-2], self.limit, part.shape[-1]) for part in (keys, values)]
-            self._stored = keys.new_empty(rooms[0]), values.new_empty(rooms[1])
-        all_keys, all_values = self._stored
-        if keys.shape[:-2] != all_keys.shape[:-2]:
+        if self._stored is not None and keys.shape[:-2] != self._stored[0].shape[:-2]:
             raise ValueError(
-                f"expected tokens of the {len(all_keys)} texts that the cache was begun with, "
-                f"got a batch of {len(keys)}; begin a new cache for another batch"
+                f"expected tokens of the {len(self._stored[0])} texts that the cache was begun "
+                f"with, got a batch of {len(keys)}; begin a new cache for another batch"
             )
-        all_keys[..., self.length : end, :] = keys
-        all_values[..., self.length : end, :] = values
-        self.length = end
-        return all_keys[..., :end, :], all_values[..., :end, :]
+        return end
+
+
+class WindowCache(KeyValueCache):
+    """The keys and values of the last window - 1 tokens, for a layer that sees no others.
+
+    `length` still counts all tokens: it tells at which position the next one stands. It cannot be
+    set back to fewer: what has left the window is gone.
+
+    Args:
+        limit: for how many tokens there will be positions.
+        window: how many tokens the layer sees, the newest included.
+    Raises:
+        ValueError: the window is below 1.
+    Source: Jiang et al. 2023 (Mistral 7B), section 2, the rolling buffer; theirs keeps one more.
+    """
+
+    def __init__(self, limit: int, window: int):
+        if window < 1:
+            raise ValueError(f"expected a window of 1 or more, got {window}")
+        super().__init__(limit)
+        self.window = window
+
+    @property
+    def n_bytes(self) -> int:
+        """How many bytes the keys and values that are kept take, all texts together."""
+        return 0 if self._stored is None else sum(part.nbytes for part in self._stored)
+
+    def extend(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Add those of T new tokens; return them behind those kept, (B, G, at most w - 1 + T, D).
+
+        Raises:
+            ValueError: as `KeyValueCache.extend`.
+        """
+        self.length = self._end_with(keys)
+        if self._stored is not None:
+            keys = torch.cat([self._stored[0], keys], -2)
+            values = torch.cat([self._stored[1], values], -2)
+        first = max(0, keys.shape[-2] - (self.window - 1))
+        self._stored = keys[..., first:, :].clone(), values[..., first:, :].clone()
+        return keys, values

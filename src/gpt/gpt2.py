@@ -31,12 +31,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ..attention.block import Block, FeedForward, hidden_width
-from ..attention.encoder_decoder import Decoder, Encoder
+from ..attention.encoder_decoder import Decoder, Encoder, layer_windows
 from ..attention.heads import head_width, linear
 from ..attention.latent import turned_width
 from ..attention.positions import LearnedPositions
 from ..tools.checks import check_batch
-from .cache import KeyValueCache
+from .cache import KeyValueCache, WindowCache
 from .experts import Experts
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -47,7 +47,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 SWITCHES = {  # fields of `GPTConfig` that came after GPT-2; their defaults are GPT-2
     *("norm_kind", "gated", "positions", "rotary_base", "rotary_scale"),
-    *("kv_heads", "head_channels", "qk_norm", "latent", "window", "global_every"),
+    *("kv_heads", "head_channels", "qk_norm", "latent", "window", "global_every", "sink"),
     *("experts", "experts_used", "experts_shift"),
 }
 _SIZES: dict[str, dict[str, Any]] = {  # of GPT-2; GPT-1 is as large as the smallest
@@ -82,6 +82,7 @@ class GPTConfig:
             values of their own.
         window: how many tokens a local layer sees, the last one included; None: all.
         global_every: with a window, every so-manieth layer sees all; None: no layer does.
+        sink: whether each head has a sink, as in `MultiHeadAttention`.
         hidden: width of the feed-forward networks; None: `hidden_width`, 4 C or gated 8 C / 3.
         norm: "pre" or "post".
         norm_kind: "layer" or "rms".
@@ -120,6 +121,7 @@ class GPTConfig:
     latent: int | None = None
     window: int | None = None
     global_every: int | None = None
+    sink: bool = False
     hidden: int | None = None
     norm: str = "pre"
     norm_kind: str = "layer"
@@ -151,8 +153,10 @@ class GPTConfig:
             raise ValueError(
                 f"expected at most experts={self.experts} to be used, got {self.experts_used}"
             )
-        if self.latent and (self.kv_heads or self.qk_norm):
-            raise ValueError("expected latent attention without kv_heads and qk_norm, got both")
+        if self.latent and (self.kv_heads or self.qk_norm or self.sink):
+            raise ValueError(
+                "expected latent attention without kv_heads, qk_norm and sink, got both"
+            )
         width = self.head_width
         if self.kv_heads and self.heads % self.kv_heads:
             raise ValueError(
@@ -285,11 +289,25 @@ class GPTConfig:
         return turned_width(self.head_width) if self.latent and self.positions == "rotary" else 0
 
     @property
+    def windows(self) -> list[int | None]:
+        """How many tokens each layer sees; None: all."""
+        return layer_windows(self.layers, self.window, self.global_every)
+
+    @property
     def cached_per_token(self) -> int:
         """How many numbers a cache keeps of each token, in all layers."""
         if self.latent:
             return self.layers * (self.latent + self.turned_width)
         return self.layers * 2 * (self.kv_heads or self.heads) * self.head_width
+
+    def cached(self, length: int) -> int:
+        """How many numbers a rolling cache keeps after so many tokens; see `GPT.new_cache`.
+
+        Args:
+            length: how many tokens; of them a local layer keeps the last window - 1.
+        """
+        kept = sum(length if w is None else min(length, w - 1) for w in self.windows)
+        return kept * self.cached_per_token // self.layers
 
     @property
     def parameters(self) -> int:
@@ -310,6 +328,7 @@ class GPTConfig:
         norm = c if self.norm_kind == "rms" else c + bias * c
         attention = sum(i * o + o * (bias and has_bias) for i, o, has_bias in self._attention_maps)
         attention += 2 * self.head_width * self.qk_norm + (self.latent or 0)  # gains
+        attention += self.heads * self.sink
         expanding = 1 + self.gated  # maps of C channels to the width
         feed_forward = (1 + expanding) * c * self.width + bias * (expanding * self.width + c)
         if experts and self.experts:
@@ -365,6 +384,7 @@ def blocks_of(
         generator: draws the initial weights; on the CPU.
     """
     of_keys: dict[str, Any] = {"kv_heads": config.kv_heads, "qk_norm": config.qk_norm}
+    of_keys["sink"] = config.sink
     of_experts: dict[str, Any] = {"experts": config.experts, "used": config.experts_used}
     make_experts = partial(Experts, **of_experts, shift_rate=config.experts_shift)
     return kind(
@@ -518,9 +538,16 @@ class GPT(Configured):
             above += self.unembedding.parameters()
         return [below, *blocks, above]
 
-    def new_cache(self) -> list[KeyValueCache]:
-        """An empty cache, one for each block, with room for the whole context."""
-        return [KeyValueCache(self.config.context_length) for _ in self.decoder.blocks]
+    def new_cache(self, *, rolling: bool = False) -> list[KeyValueCache]:
+        """An empty cache, one for each block, with room for the whole context.
+
+        Args:
+            rolling: whether local layers keep their window only; the cache then cannot be set back.
+        """
+        limit, windows = self.config.context_length, self.config.windows
+        if not rolling:
+            return [KeyValueCache(limit) for _ in windows]
+        return [KeyValueCache(limit) if w is None else WindowCache(limit, w) for w in windows]
 
     def _embed(self, ids: Tensor, start: int) -> Tensor:
         check_batch(ids, self.config.vocabulary_size)

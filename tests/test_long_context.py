@@ -1,0 +1,179 @@
+"""Windows, rolling caches and sinks: by hand, and against transformers' Mistral and gpt-oss."""
+
+import math
+import os
+from types import SimpleNamespace
+
+import pytest
+import torch
+from oracles import greatest_difference, normal
+
+from src.attention.attention import scaled_dot_product_attention
+from src.attention.positions import extended_base
+from src.gpt.cache import WindowCache
+from src.gpt.gpt2 import GPT, GPTConfig
+from src.gpt.llama import LLAMA
+
+B, H, G, T, D, V, C, LAYERS = 2, 6, 3, 11, 4, 17, 24, 3
+EXACT = 1e-10  # float64
+
+
+@pytest.fixture(scope="module")
+def hugging_face():
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    import transformers
+
+    transformers.logging.set_verbosity_error()
+    return transformers
+
+
+def config_with(**options):
+    return GPTConfig(V, context_length=T, layers=LAYERS, heads=H, channels=C, **options)
+
+
+def parts():
+    return (normal(B, heads, T, D, seed=seed) for seed, heads in ((1, H), (2, H), (3, H)))
+
+
+# caches of windows
+
+
+def test_a_rolling_cache_is_worked_by_hand():
+    config = config_with(window=3, global_every=2)
+    assert config.cached_per_token == LAYERS * 2 * C
+    assert config.cached(5) == (2 + 5 + 2) * 2 * C  # local, global, local
+    assert config.cached(1) == LAYERS * 2 * C
+    assert config_with().cached(5) == 5 * config.cached_per_token
+
+
+def test_a_window_of_one_keeps_nothing():
+    model = GPT(config_with(window=1), generator=torch.Generator().manual_seed(0))
+    cache = model.new_cache(rolling=True)
+    model(torch.zeros(B, T, dtype=torch.long), cache=cache)
+    assert [each.n_bytes for each in cache] == [0] * LAYERS
+    assert model.config.cached(T) == 0
+    assert cache[0].length == T
+
+
+def test_a_cache_that_does_not_roll_keeps_everything():
+    model = GPT(config_with(window=2), generator=torch.Generator().manual_seed(0))
+    cache = model.new_cache()
+    model(torch.zeros(B, T, dtype=torch.long), cache=cache)
+    assert sum(each.n_bytes for each in cache) == 4 * B * T * model.config.cached_per_token
+
+
+def test_a_window_cache_refuses_what_the_other_does():
+    keys, cache = torch.zeros(B, 1, 3, 2), WindowCache(4, 2)
+    cache.extend(keys, keys)
+    with pytest.raises(ValueError, match="at most 4 tokens in the cache, its limit, got 3 and 3"):
+        cache.extend(keys, keys)
+    with pytest.raises(ValueError, match=r"the 2 texts .* got a batch of 1"):
+        cache.extend(keys[:1, :, :1], keys[:1, :, :1])
+    with pytest.raises(ValueError, match="window of 1 or more, got 0"):
+        WindowCache(4, 0)
+
+
+# sinks
+
+
+def test_a_sink_is_worked_by_hand():
+    """Scores 0 and log 2 beside a sink of 0: weights 1 / 4 and 2 / 4, and a quarter for nothing."""
+    keys, values = torch.tensor([[0.0], [math.log(2)]]), torch.tensor([[4.0], [8.0]])
+    output, weights = scaled_dot_product_attention(
+        torch.ones(1, 1), keys, values, sink=torch.zeros(1, 1)
+    )
+    assert torch.allclose(weights, torch.tensor([[0.25, 0.5]]))
+    assert torch.allclose(output, torch.tensor([[5.0]]))
+
+
+def test_a_sink_is_a_gate_on_plain_attention():
+    (q, k, v), sink = parts(), normal(H, 1, 1, seed=4)
+    plain, weights = scaled_dot_product_attention(q, k, v, causal=True)
+    later = torch.ones(T, T, dtype=torch.bool).triu(1)
+    scores = (q @ k.mT / math.sqrt(D)).masked_fill(later, -torch.inf)
+    gate = (scores.logsumexp(-1, keepdim=True) - sink).sigmoid()
+    gated, smaller = scaled_dot_product_attention(q, k, v, causal=True, sink=sink)
+    assert greatest_difference(gated, gate * plain) < EXACT
+    assert greatest_difference(smaller, gate * weights) < EXACT
+    bare, none = scaled_dot_product_attention(q, k, v, causal=True, sink=sink, need_weights=False)
+    assert none is None
+    assert torch.equal(bare, gated)
+
+
+def test_a_sink_of_minus_infinity_is_none():
+    q, k, v = parts()
+    nothing = torch.full((1, 1), -torch.inf, dtype=q.dtype)
+    plain, _ = scaled_dot_product_attention(q, k, v, causal=True)
+    found, _ = scaled_dot_product_attention(q, k, v, causal=True, sink=nothing)
+    assert greatest_difference(found, plain) < EXACT
+
+
+# against transformers
+
+
+@pytest.mark.usefixtures("hugging_face")
+def test_a_sink_is_that_of_gpt_oss():
+    from transformers.models.gpt_oss.modeling_gpt_oss import eager_attention_forward
+
+    q, k, v = normal(B, H, T, D), normal(B, G, T, D, seed=2), normal(B, G, T, D, seed=3)
+    sinks = normal(H, seed=4)
+    later = torch.ones(T, T, dtype=torch.bool).triu(1)
+    mask = torch.zeros(T, T, dtype=q.dtype).masked_fill(later, -torch.inf)
+    theirs = SimpleNamespace(num_key_value_groups=H // G, sinks=sinks, training=False)
+    expected, weights = eager_attention_forward(theirs, q, k, v, mask, D**-0.5)
+    ours, of_ours = scaled_dot_product_attention(
+        q, k, v, causal=True, sink=sinks[:, None, None], grouped=True
+    )
+    assert greatest_difference(ours, expected.transpose(1, 2)) < EXACT
+    assert greatest_difference(of_ours, weights) < EXACT
+
+
+@pytest.mark.parametrize("window", [2, 4, T])
+def test_a_window_is_that_of_mistral(hugging_face, window):
+    ours = GPT(
+        GPTConfig.llama(
+            V, context_length=T, layers=LAYERS, heads=H, channels=C, hidden=13, window=window
+        ),
+        generator=torch.Generator().manual_seed(0),
+    ).eval()
+    with torch.no_grad():
+        for number, parameter in enumerate(ours.parameters()):
+            parameter.add_(0.2 * normal(*parameter.shape, seed=number))
+    config = hugging_face.MistralConfig(
+        vocab_size=V,
+        hidden_size=C,
+        intermediate_size=13,
+        num_hidden_layers=LAYERS,
+        num_attention_heads=H,
+        num_key_value_heads=H,
+        head_dim=C // H,
+        max_position_embeddings=T,
+        sliding_window=window,
+        rms_norm_eps=ours.config.eps,
+        attn_implementation="eager",
+    )
+    theirs = hugging_face.MistralForCausalLM(config).eval()
+    weights = LLAMA.written(ours.config, ours.state_dict())
+    named = {n if n.startswith("lm_head") else f"model.{n}": w for n, w in weights.items()}
+    theirs.load_state_dict(named)
+    ids = torch.randint(V, (B, T), generator=torch.Generator().manual_seed(1))
+    expected = theirs(ids).logits.detach()
+    assert greatest_difference(ours(ids).detach(), expected) < 1e-5 * float(expected.abs().max())
+
+
+@pytest.mark.usefixtures("hugging_face")
+@pytest.mark.parametrize("factor", [2, 8])
+def test_a_greater_base_is_their_ntk_aware_one(hugging_face, factor):
+    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+    config = hugging_face.LlamaConfig(
+        hidden_size=C * 4,
+        num_attention_heads=H,
+        max_position_embeddings=T,
+        rope_parameters={"rope_type": "dynamic", "rope_theta": 53.0, "factor": 1.0},
+    )
+    theirs, _ = ROPE_INIT_FUNCTIONS["dynamic"](config, torch.device("cpu"), seq_len=factor * T)
+    width = 4 * C // H
+    base = extended_base(53.0, factor, channels=width)
+    ours = base ** (-torch.arange(0, width, 2, dtype=torch.float64) / width)
+    assert torch.allclose(ours.float(), theirs, rtol=1e-5)
