@@ -83,3 +83,8 @@ def test_a_row_that_does_not_fit_the_columns_is_refused(row):
 def test_a_page_shows_the_space_with_which_a_token_begins():
     shown = Table({"token": "", "rank": ",d"}, [(" the", 262)])._repr_html_()
     assert 'white-space: pre-wrap"> the</th>' in shown
+
+
+def test_the_half_of_an_interval_stays_on_the_line_of_its_sign():
+    shown = Table({"arm": "", "95 %": ""}, [("local", "± 0.05")])._repr_html_()
+    assert ">±&nbsp;0.05</td>" in shown

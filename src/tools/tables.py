@@ -80,7 +80,7 @@ class Table:
         ]
         lines = [f"<tr>{''.join(head)}</tr>", "</thead>", "<tbody>"]
         for row in self.written():
-            cells = [html.escape(cell) for cell in row]
+            cells = [html.escape(cell).replace("± ", "±&nbsp;") for cell in row]  # on one line
             title = f'<th scope="row"{styles[0]}>{cells[0]}</th>'
             rest = zip(cells[1:], styles[1:], strict=True)
             lines.append(f"<tr>{title}{''.join(f'<td{s}>{cell}</td>' for cell, s in rest)}</tr>")
