@@ -79,14 +79,21 @@ REPLACE = """([before, after]) => {
     cell.sharedModel.setSource(cell.sharedModel.source.replace(before, after));
 }"""
 
-# JupyterLab renders only what is near the window.
-SHOW = """async (words) => {
+# JupyterLab renders only what is near the window, and shows the source until it has done so.
+SHOW = """async ([words, seconds]) => {
     const notebook = window.jupyterapp.shell.currentWidget.content;
     const place = notebook.widgets.findIndex(
         cell => cell.model.sharedModel.source.includes(words));
     await notebook.scrollToItem(place, 'center');
-    await new Promise(resolve => setTimeout(resolve, 1000));
-    return [0, 1].map(more => notebook.widgets[place + more].node.innerText);
+    const texts = () => [0, 1].map(more => notebook.widgets[place + more].node.innerText);
+    const deadline = Date.now() + 1000 * seconds;
+    let before, now = texts();
+    do {
+        before = now;
+        await new Promise(resolve => setTimeout(resolve, 1000));
+        now = texts();
+    } while ((`${now}` != `${before}` || now[0].includes('{eval}')) && Date.now() < deadline);
+    return now;
 }"""
 
 SAVE = """async () => {
@@ -246,15 +253,15 @@ def test_a_number_is_live_and_a_solution_folded(lab):
     with opened("book/attention/attention.md", lab) as page:
         page.evaluate(OPENED)
         words = "At width 1024 the typical unscaled softmax passes"
-        built, _ = page.evaluate(SHOW, words)
+        built, _ = page.evaluate(SHOW, [words, START_LIMIT])
         assert re.search(rf"{words} \de-\d\d of what arrives", built)
-        solution, code = page.evaluate(SHOW, "Solution to Exercise")  # the first one
+        solution, code = page.evaluate(SHOW, ["Solution to Exercise", START_LIMIT])  # the first one
         assert re.search(r"Solution to Exercise \d+\.1\b", solution)
         assert "The scores are" not in solution
         assert "assert" not in code
         page.evaluate(REPLACE, ["float(torch.tensor(typical).mean(0)[-1])", "0.25"])
         page.evaluate(RUN_ALL, RUN_LIMIT)
-        live, _ = page.evaluate(SHOW, words)
+        live, _ = page.evaluate(SHOW, [words, START_LIMIT])
         assert f"{words} 2e-01 of what arrives" in live
 
 
