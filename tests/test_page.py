@@ -27,6 +27,7 @@ from weight import (
     trim_index,
     trimmed,
     without_idle_scripts,
+    without_wrapped_blanks,
 )
 
 from src.tools.drawing import Drawing
@@ -178,6 +179,12 @@ def test_settings_of_mathjax_stay_with_it():
     assert without_idle_scripts(f"{settings}<p>a</p>") == "<p>a</p>"
     with_formula = f'{settings}<span class="math notranslate">x</span>'
     assert without_idle_scripts(with_formula) == with_formula
+
+
+def test_blanks_in_code_have_no_element_of_their_own():
+    word = '<span class="n">a</span>'
+    assert without_wrapped_blanks(f'{word}<span class="w"> </span>{word}') == f"{word} {word}"
+    assert without_wrapped_blanks('<span class="w">a</span>') == '<span class="w">a</span>'
 
 
 def test_the_search_index_keeps_words_and_loses_numbers_and_blanks():
