@@ -102,7 +102,7 @@ def uses_no_nbval_comments(page):
 
 
 def begins_no_line_with_a_sign(page):
-    """Inside a formula: Markdown would take the sign for the mark of a list."""
+    """Inside a formula Markdown would take it for the mark of a list; after % it skips a line."""
     dollars, inside = 0, False
     for number, line in enumerate(page.lines, 1):
         if line.startswith("```"):
@@ -110,6 +110,8 @@ def begins_no_line_with_a_sign(page):
         if inside or not line.strip():
             dollars = 0
             continue
+        if line.startswith("%"):
+            yield at(page, number, "a line that begins with % is on no page: break it elsewhere")
         if dollars % 2 and re.match(r"\s*[-+*] ", line):
             yield at(page, number, "a formula goes on here with a sign: break the line elsewhere")
         dollars += len(re.findall(r"(?<!\\)\$", line.replace("$$", "")))

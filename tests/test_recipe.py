@@ -137,6 +137,7 @@ DEFECTS = {
     ],
     "begins_no_line_with_a_sign": [
         ("What is one – 一?", "What is $1\n- 1$ – 一?", "- 1$", "break the line elsewhere"),
+        ("What is one – 一?", "What is 1\n% – 一?", "% –", "is on no page"),
     ],
     "has_a_labelled_title": [
         ("(sound)=", "(other)=", "# A sound chapter", "expected (sound)="),
