@@ -144,6 +144,16 @@ def test_what_is_kept_can_be_read_by_the_library(path, kept):
     assert load_file(decoded).keys() == dict(model.named_parameters()).keys()
 
 
+def test_a_matrix_of_more_rows_than_columns_is_kept_column_by_column(path, kept):
+    parameters = dict(load(path, kept_in=kept).named_parameters())
+    tall = {
+        name for name, held in parameters.items() if held.ndim == 2 and len(held) > held.shape[1]
+    }
+    assert {"embedding", "decoder.blocks.0.feed_forward.expand.weight"} <= tall
+    by_columns = {name for name, held in parameters.items() if held.stride(0) == 1 < held.ndim}
+    assert by_columns == tall
+
+
 def test_a_model_goes_on_to_a_folder_in_the_released_format(path, kept, tmp_path):
     """And its queries and keys are turned there as `transformers` turns them."""
     model = load(path, kept_in=kept)

@@ -186,7 +186,7 @@ class PackedLinear(nn.Module):
     def __init__(self, weight: Tensor, bias: Tensor | None = None):
         super().__init__()
         found = quantise(weight, 8)
-        self.register_buffer("codes", found.codes.flatten(1))
+        self.register_buffer("codes", found.codes.flatten(1).contiguous())
         self.register_buffer("scale", found.scale.flatten())
         self.register_buffer("bias", None if bias is None else bias.detach())
 
