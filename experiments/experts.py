@@ -79,9 +79,9 @@ OTHER = "function word"
 
 @dataclass(frozen=True)
 class Settings:
-    seeds: tuple = tuple(range(5))
+    seeds: tuple = tuple(range(8))
     tuning: tuple = (100, 101)
-    steps: int = 1_000
+    steps: int = 800
     every: int = 50
     texts: int = 20_000
     exam: int = 200

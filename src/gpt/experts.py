@@ -14,7 +14,7 @@ are moved after each batch. No expert has a capacity: none turns a token away.
 Axes: B texts, T positions, N = B T tokens, C channels, E experts, K of them used.
 Source: Shazeer et al. 2017; Fedus et al. 2022, equations 4 to 6 (balance); Jiang et al. 2024
 (Mixtral: the weights); Wang et al. 2024 (shifts: loss-free balancing).
-Builds on the chapter `gpt/gpt2`.
+Derived in the chapter `today/experts`.
 """
 
 from collections.abc import Callable, Iterator
