@@ -5,6 +5,8 @@ the feed-forward network is one of several kinds: as it is; four of the same siz
 token uses one; eight of half the size, of which it uses two; one that is as wide as all of them
 together. So all arms with experts have as many operations per token as the first, and as many
 parameters as the last, but for the router. Their loads are balanced by a loss, by shifts, or not.
+The networks are narrow, two thirds of the channels and not four times as many, so that parameters
+are scarce: what more of them are worth, the last arm shows.
 
 As in `switches`, the learning rate is tuned for each arm in runs of half the length with two seeds
 of their own, in steps of a factor of two, until the best rate has a worse one on either side. Then
@@ -40,7 +42,7 @@ from src.texts import microworld_words as words
 from src.texts.microworld import MicroWorld
 from src.tools.intervals import interval
 
-HIDDEN = 4 * MODEL["channels"]
+HIDDEN = 2 * MODEL["channels"] // 3
 OF_FOUR = {"experts": 4, "experts_used": 1, "hidden": HIDDEN}
 OF_EIGHT = {"experts": 8, "experts_used": 2, "hidden": HIDDEN // 2}
 LOSS, SHIFT = 0.01, 0.01  # what the balance loss is multiplied by; how far the shifts move
