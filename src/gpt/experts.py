@@ -14,7 +14,7 @@ are moved after each batch. No expert has a capacity: none turns a token away.
 Axes: B texts, T positions, N = B T tokens, C channels, E experts, K of them used.
 Source: Shazeer et al. 2017; Fedus et al. 2022, equations 4 to 6 (balance); Jiang et al. 2024
 (Mixtral: the weights); Wang et al. 2024 (shifts: loss-free balancing).
-Builds on the chapter `gpt/gpt2`.
+Derived in the chapter `today/experts`.
 """
 
 from collections.abc import Callable, Iterator
@@ -68,9 +68,10 @@ def loads(routing: Routing) -> Tensor:
 
 
 def balance_loss(routing: Routing) -> Tensor:
-    """E times the sum of load times mean probability: 1 if all are alike, E / K at worst.
+    """E times the sum of load times mean probability: 1 if all loads are alike, at most E / K.
 
-    Its gradient lowers the probability of experts in proportion to their loads.
+    Descent lowers a token's logits for experts that are busier than the mean load, weighted with
+    the token's own probabilities, and raises the others, each in proportion to its probability.
 
     Source: Fedus et al. 2022, equation 4; with K > 1 our loads are shares of all choices.
     """
