@@ -13,6 +13,7 @@ from functools import partial
 
 import numpy as np
 import torch
+from scipy import special
 
 from src.likelihood.fitting import fit
 from src.tools.intervals import interval
@@ -126,3 +127,26 @@ def differences(several, base, seconds, seconds_of_base):
 def around(values):
     mean, half = interval(values)
     return f"{mean:+.4f} ({mean - half:+.4f} to {mean + half:+.4f})"
+
+
+def p_value(values):
+    """How probable a mean so far from 0 is, on either side, if all runs' mean is 0 (Student)."""
+    values = np.asarray(values, dtype=float)
+    error = values.std(ddof=1) / len(values) ** 0.5
+    if not error:
+        return float(not values.any())
+    return float(2 * special.stdtr(len(values) - 1, -abs(values.mean()) / error))
+
+
+def survivors(p_values, level=0.05):
+    """The names whose p survives Holm's correction for all of them, the least first.
+
+    The least of m has to be below level / m, the next below level / (m - 1), and so on until one
+    is not.
+    """
+    found = []
+    for name in sorted(p_values, key=p_values.get):
+        if p_values[name] > level / (len(p_values) - len(found)):
+            break
+        found.append(name)
+    return found
