@@ -23,7 +23,6 @@ import torch
 
 from experiments.shared.arms import (
     ADAMW,
-    RATES,
     around,
     curve,
     differences,
@@ -124,11 +123,10 @@ def above(model, exam, floor):
 # ---- rates and seconds -------------------------------------------------------------------------
 
 
-def tried(cells, arm, number):
+def tried(cells, arm, rate):
     """The mean gap with one of the rates, over the seeds of the tuning."""
     runs = [
-        {"arm": arm, "seed": seed, "rate": RATES[number], "half": True}
-        for seed in cells.settings.tuning
+        {"arm": arm, "seed": seed, "rate": rate, "half": True} for seed in cells.settings.tuning
     ]
     return statistics.fmean(each["scores"][-1] for each in cells.all(trained, runs))
 

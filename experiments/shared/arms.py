@@ -58,15 +58,15 @@ def tuned(tried):
     """{rate: score}: the best of them has a neighbour on either side, or ends the list.
 
     Args:
-        tried: called with the number of a rate; its score, the less the better.
+        tried: called with a rate; its score, the less the better.
     """
-    found = {number: tried(number) for number in FIRST}
+    found = {number: tried(RATES[number]) for number in FIRST}
     while True:
         best = min(found, key=found.get)
         wider = {best - 1, best + 1} & set(range(len(RATES))) - set(found)
         if not wider:
             return {RATES[number]: found[number] for number in sorted(found)}
-        found |= {number: tried(number) for number in sorted(wider)}
+        found |= {number: tried(RATES[number]) for number in sorted(wider)}
 
 
 def seconds_of_steps(arms, data, rounds):
