@@ -16,20 +16,24 @@ A quarter of an hour of one core.
 """
 
 import statistics
-import time
-from copy import deepcopy
 from dataclasses import dataclass
 from functools import lru_cache, partial
 
-import numpy as np
 import torch
 
+from experiments.shared.arms import (
+    ADAMW,
+    around,
+    curve,
+    differences,
+    seconds_of_steps,
+)
+from experiments.shared.arms import complete as completed
+from experiments.shared.arms import tuned as tuned_by
 from src.gpt.gpt2 import GPT, LLAMA_BLOCK, GPTConfig
 from src.likelihood.batches import Batches
 from src.likelihood.evaluation import corpus_perplexity
-from src.likelihood.fitting import fit
 from src.texts.microworld import MicroWorld
-from src.tools.intervals import interval
 
 MODEL = {"context_length": 64, "layers": 2, "heads": 4, "channels": 48}
 LOCAL = {"window": 16, "global_every": 2}
@@ -48,11 +52,8 @@ ARMS = {
     "local and global": LOCAL,
     "all together": LLAMA_BLOCK | LOCAL | {"qk_norm": True, "tied": False, "kv_heads": 2},
 }
-BATCH, WARM_UP = 8, 20
-RATES = [0.005 * 2**k for k in range(-4, 5)]
-FIRST = (5, 6)  # which of them are tried in any case
+BATCH = 8
 ALIKE = 0.02  # operations that differ by less count as equal
-ADAMW = partial(torch.optim.AdamW, fused=True)  # the same, in one kernel
 
 
 @dataclass(frozen=True)
@@ -100,74 +101,47 @@ def prepared(arm, seed):
 
 
 def trained(cells, arm, seed, rate, half):
-    """Nats per token above the floor on the way, {"steps": [...], "gaps": [...]}; or half of it."""
+    """Nats per token above the floor on the way; or on the way to half of the steps."""
     settings = cells.settings
     stream, exam, floor = texts_of(seed, settings)
-    model = prepared(arm, seed)
-    steps = steps_of(arm, settings.steps // 2 if half else settings.steps)
-    scored = deepcopy(model)
-    current, means = [*model.parameters()], [*scored.parameters()]
-    found = {"steps": [], "gaps": []}
-
-    def after(step, model):
-        with torch.no_grad():  # the mean, in which step n counts as n^9
-            torch._foreach_lerp_(means, current, min(1.0, 10 / (step + 9)))
-        if step and (step % settings.every == 0 or step == steps):
-            score = corpus_perplexity(
-                scored, exam, context_length=MODEL["context_length"], batch_size=50
-            )
-            found["steps"].append(step)
-            found["gaps"].append(score.loss - floor)
-
-    fit(
-        model,
+    return curve(
+        prepared(arm, seed),
         Batches(stream, batch_size=BATCH, context_length=MODEL["context_length"], seed=seed),
-        steps=steps,
-        learning_rate=rate,
-        schedule=lambda step: min(1.0, step / WARM_UP),
-        optimiser=ADAMW,
-        after=after,
-        progress=False,
+        partial(above, exam=exam, floor=floor),
+        steps=steps_of(arm, settings.steps // 2 if half else settings.steps),
+        every=settings.every,
+        rate=rate,
     )
-    return found
+
+
+def above(model, exam, floor):
+    """Nats per token above the floor."""
+    score = corpus_perplexity(model, exam, context_length=MODEL["context_length"], batch_size=50)
+    return score.loss - floor
 
 
 # ---- rates and seconds -------------------------------------------------------------------------
 
 
-def tried(cells, arm, number):
+def tried(cells, arm, rate):
     """The mean gap with one of the rates, over the seeds of the tuning."""
     runs = [
-        {"arm": arm, "seed": seed, "rate": RATES[number], "half": True}
-        for seed in cells.settings.tuning
+        {"arm": arm, "seed": seed, "rate": rate, "half": True} for seed in cells.settings.tuning
     ]
-    return statistics.fmean(each["gaps"][-1] for each in cells.all(trained, runs))
+    return statistics.fmean(each["scores"][-1] for each in cells.all(trained, runs))
 
 
 def tuned(cells, arm):
     """{rate: mean gap}: the best of them has a neighbour on either side, or ends the list."""
-    found = {number: tried(cells, arm, number) for number in FIRST}
-    while True:
-        best = min(found, key=found.get)
-        wider = {best - 1, best + 1} & set(range(len(RATES))) - set(found)
-        if not wider:
-            return {RATES[number]: found[number] for number in sorted(found)}
-        found |= {number: tried(cells, arm, number) for number in sorted(wider)}
+    return tuned_by(partial(tried, cells, arm))
 
 
 def seconds(cells):
-    """{arm: seconds of a step}, the median of many rounds in which all arms take their turns."""
+    """{arm: seconds of a step}."""
     stream, _, _ = texts_of(0, cells.settings)
     data = Batches(stream, batch_size=BATCH, context_length=MODEL["context_length"], seed=0)
-    models, found = {arm: prepared(arm, 0) for arm in ARMS}, {arm: [] for arm in ARMS}
-    for number in range(cells.settings.rounds + 1):
-        for arm, model in models.items():
-            batches = [data[4 * number + step] for step in range(4)]
-            begun = time.process_time()
-            fit(model, batches, steps=4, learning_rate=1e-3, optimiser=ADAMW, progress=False)
-            if number:  # the first round warms up
-                found[arm].append((time.process_time() - begun) / 4)
-    return {arm: statistics.median(each) for arm, each in found.items()}
+    models = {arm: (prepared(arm, 0), ADAMW) for arm in ARMS}
+    return seconds_of_steps(models, data, cells.settings.rounds)
 
 
 # ---- the record --------------------------------------------------------------------------------
@@ -175,21 +149,12 @@ def seconds(cells):
 
 def complete(cells, rates):
     """The seeds of which all arms have run."""
-    done = []
-    try:
-        for seed in cells.settings.seeds:
-            for arm, rate in rates.items():
-                cells(trained, arm=arm, seed=seed, rate=rate, half=False)
-            done.append(seed)
-    except KeyboardInterrupt:
-        if len(done) < 2:
-            raise
-    return done
 
+    def run(seed):
+        for arm, rate in rates.items():
+            cells(trained, arm=arm, seed=seed, rate=rate, half=False)
 
-def read_at(run, step):
-    """The gap of a run after so many steps, between its points in a straight line."""
-    return float(np.interp(step, run["steps"], run["gaps"]))
+    return completed(cells.settings.seeds, run)
 
 
 def find(cells):
@@ -206,18 +171,7 @@ def find(cells):
     }
     found = {}
     for arm, several in runs.items():
-        config, last = config_of(arm), several[0]["steps"][-1]
-        until = min(last * clock[arm], runs[BASE][0]["steps"][-1] * clock[BASE])
-        pairs = {
-            "operations": [
-                (one["gaps"][-1], base["gaps"][-1])
-                for one, base in zip(several, runs[BASE], strict=True)
-            ],
-            "time": [
-                (read_at(one, until / clock[arm]), read_at(base, until / clock[BASE]))
-                for one, base in zip(several, runs[BASE], strict=True)
-            ],
-        }
+        config = config_of(arm)
         found[arm] = {
             "rate": best[arm],
             "tried": [[rate, gap] for rate, gap in rates[arm].items()],
@@ -226,8 +180,8 @@ def find(cells):
             "cached_per_token": config.cached_per_token,
             "seconds_per_step": clock[arm],
             "steps": several[0]["steps"],
-            "gaps": [each["gaps"] for each in several],
-            "minus": {name: [one - base for one, base in both] for name, both in pairs.items()},
+            "gaps": [each["scores"] for each in several],
+            "minus": differences(several, runs[BASE], clock[arm], clock[BASE]),
         }
     return {
         "model": MODEL,
@@ -237,11 +191,6 @@ def find(cells):
         "tuning_seeds": cells.settings.tuning,
         "arms": found,
     }
-
-
-def around(values):
-    mean, half = interval(values)
-    return f"{mean:+.4f} ({mean - half:+.4f} to {mean + half:+.4f})"
 
 
 def table(kept):

@@ -18,7 +18,7 @@ from recipe import at, stars
 from test_book import toc_files
 
 NAME = "book/topics.md"
-TOPICS = {"L": 14, "T": 7, "A": 11, "G": 17, "M": 8}  # how many each part has
+TOPICS = {"L": 14, "T": 7, "A": 11, "G": 17, "M": 9}  # how many each part has
 LABELS = [f"{part}{n}" for part, last in TOPICS.items() for n in range(1, last + 1)]
 
 
