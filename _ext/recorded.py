@@ -1,6 +1,6 @@
 """A figure that was not computed with its page says so: where, when and in what time it was.
 
-Such a caption ends with the word *Recorded*; the record is the one that the chapter reads.
+Such a caption ends with the word *Recorded*; the record is the first that the chapter reads.
 """
 
 import json
@@ -29,10 +29,10 @@ def mark(app, doctree):
     if not captions:
         return
     page = Path(app.env.doc2path(app.env.docname))
-    names = set(RECORD.findall(page.read_text(encoding="utf-8")))
-    if len(names) != 1:
-        raise ValueError(f"{page.name}: a caption says {WORD!r}, but the records read are {names}")
-    (name,) = names
+    found = RECORD.search(page.read_text(encoding="utf-8"))
+    if found is None:
+        raise ValueError(f"{page.name}: a caption says {WORD!r}, but no record is read")
+    name = found[1]
     record = Path(app.srcdir, "results", name, "result.json").read_text(encoding="utf-8")
     for caption in captions:
         last = list(caption.findall(nodes.Text))[-1]

@@ -328,7 +328,8 @@ def test_a_recorded_figure_says_where_and_when(tmp_path):
     record = '{"machine": "one core, 2026-11-22", "core_minutes": 7.8}'
     (tmp_path / "results" / "a" / "result.json").write_text(record, encoding="utf-8")
     page = tmp_path / "page.md"
-    page.write_text('results / "a" / "result.json"', encoding="utf-8")
+    read = 'results / "a" / "result.json", results / "b" / "result.json"'  # the first counts
+    page.write_text(read, encoding="utf-8")
     env = SimpleNamespace(docname="page", doc2path=lambda name: str(page))
     app = SimpleNamespace(env=env, srcdir=tmp_path)
     recorded = nodes.caption("", "", nodes.Text("All. "), nodes.emphasis("", "Recorded."))
@@ -338,12 +339,12 @@ def test_a_recorded_figure_says_where_and_when(tmp_path):
     assert recorded.astext() == said
     assert computed.astext() == "None was recorded."
     page.write_text("", encoding="utf-8")
-    with pytest.raises(ValueError, match="records read are"):
+    with pytest.raises(ValueError, match="no record is read"):
         mark(app, nodes.container("", nodes.caption("", "", nodes.Text("Recorded."))))
 
 
 @pytest.mark.parametrize("path", chapters(ROOT), ids=lambda path: path.stem)
-def test_a_recorded_figure_has_one_record_for_its_badge(path):
+def test_a_recorded_figure_has_a_record_for_its_badge(path):
     text = path.read_text(encoding="utf-8")
     if f"{WORD}'" in text:
-        assert len(set(RECORD.findall(text))) == 1
+        assert RECORD.search(text)
