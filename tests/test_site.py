@@ -733,6 +733,22 @@ def test_no_drawing_shrinks_until_it_cannot_be_read(visit):
     assert not found
 
 
+@on("book/today/adds_up.html")
+def test_the_caption_of_a_wide_table_can_be_read_without_sliding(visit):
+    visit.page.set_viewport_size(PHONE)
+    wide = visit.page.evaluate(
+        """() => [...document.querySelectorAll(".pst-scrollable-table-container:has(caption)")]
+          .filter(box => box.scrollWidth > box.clientWidth)
+          .map(box => [0, 99].map(to => { box.scrollLeft = to;
+            const [outer, inner] = [box, box.querySelector("caption")].map(
+              e => e.getBoundingClientRect());
+            return [inner.left - outer.left, outer.right - inner.right]; }))"""
+    )
+    visit.page.set_viewport_size(DESK)
+    assert wide
+    assert min(room for table in wide for ends in table for room in ends) > -1, wide
+
+
 @on(NUMBERED[0])
 def test_a_click_enlarges_a_drawing_and_another_ends_it_and_keys_do_the_same(visit):
     page = visit.page
