@@ -595,12 +595,21 @@ def test_a_formula_in_a_box_has_the_ground_of_the_box(scheme, visit):
 
 
 @on(*NUMBERED)
-def test_a_solution_says_whose_it_is_by_number_only_and_underlines_no_space(visit):
+def test_a_solution_is_a_row_without_a_link_and_says_whose_it_is_on_paper_only(visit):
+    """Who hears the page is told, too: the words are clipped, not taken away."""
     titles = visit.page.locator("article .solution > p.admonition-title")
-    texts = titles.evaluate_all("titles => titles.map(e => e.textContent.trim())")
-    links = titles.locator("a").evaluate_all("links => links.map(a => a.textContent)")
-    assert texts == [f"Solution to {link}" for link in links]
-    assert all(re.fullmatch(r"Exercise \d+\.\d+", link) for link in links)
+    exercises = visit.page.locator("article .exercise > p.admonition-title").all_text_contents()
+    numbers = [re.match(r"Exercise \d+\.\d+", text.strip())[0] for text in exercises]
+    assert [text.strip() for text in titles.all_text_contents()] == [
+        f"Solution to {number}" for number in numbers
+    ]
+    assert not titles.locator("a").count()
+    clipped = "all => all.map(e => getComputedStyle(e).clipPath)"
+    for media, expected in (("screen", "inset(50%)"), ("print", "none")):
+        visit.page.emulate_media(media=media)
+        found = titles.locator(".whose").evaluate_all(clipped)
+        visit.page.emulate_media(media="screen")
+        assert found == [expected] * len(numbers)
 
 
 @on(*NUMBERED)
