@@ -10,7 +10,7 @@
 * `merge_single_page_visitors`, `drop_theme_from_epub`: the single-page and EPUB builders work.
 * `pack_source`: while no repository is named, the page *Run it* offers the book as a zip file.
 * `shorten_references`: in running text a chapter is called by the first half of its title.
-* `ShortenSolutionTitles`: a solution says "Solution to Exercise 3.4", and no more.
+* `ShortenSolutionTitles`: a solution says "Solution", and on paper "Solution to Exercise 3.4".
 * `use_local_sockets`: what is not in the cache yet is executed as everywhere else in this project.
 """
 
@@ -93,9 +93,10 @@ def shorten_references(app, env):
 
 
 class ShortenSolutionTitles(SphinxPostTransform):
-    """Take the exercise's own title, which stands just above, out of that of its solution.
+    """Call each solution "Solution", and put out of sight to which exercise it is.
 
-    The space before the number is not part of the link.
+    It stands right below its exercise, so nobody needs a link there, nor the exercise's own title.
+    Who hears the page, and who prints it, is told the number; `custom.css` hides it from others.
     """
 
     default_priority = 23  # behind sphinx-exercise
@@ -105,10 +106,10 @@ class ShortenSolutionTitles(SphinxPostTransform):
             title = solution.children[0]
             link = next(iter(title.findall(nodes.reference)), None)
             if link is not None:
-                named = link.astext().partition(" (")[0].strip()
-                link.children = []
-                link += nodes.Text(named)
-                title.insert(title.index(link), nodes.Text(" "))
+                number = link.astext().partition(" (")[0].strip()
+                title.children = []
+                title += nodes.Text("Solution")
+                title += nodes.inline("", f" to {number}", classes=["whose"])
 
 
 def offer_executed_notebook(app, pagename, templatename, context, doctree):

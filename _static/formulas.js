@@ -2,7 +2,9 @@
    no line can break: a long one would lose its right end on a phone, and the full stop behind one
    may begin a line. So a long formula may break after a relation, an operator or a slash at its top
    level, and punctuation stays with the formula that it touches. A sign that belongs to one number,
-   the bar of a condition and what stands between brackets do not break, unless nothing else would. */
+   the bar of a condition and what stands between brackets do not break, unless nothing else would.
+   All two hundred formulas of a chapter at once would keep the page busy for a second or more: those that
+   one sees first are set first, the others a few at a time, and in between the page answers. */
 "use strict";
 
 const LONG = 12; // signs; shorter formulas fit on any line
@@ -11,6 +13,9 @@ const OPENING = new Set("28 5B 7B 230A 2308 27E8".split(" ").map((code) => `mjx-
 const CLOSING = new Set("29 5D 7D 230B 2309 27E9".split(" ").map((code) => `mjx-c${code}`));
 const BAR = "mjx-c2223";
 const SLASH = "mjx-c2F";
+const SLICE = 5; // formulas that are set before the page looks up: some 50 milliseconds on a phone
+const ready = new Promise((resolve) => document.addEventListener("DOMContentLoaded", resolve));
+let left = []; // formulas that are not set yet, in the order of the page
 
 const spaced = (node) => ["3", "4"].includes(node?.getAttribute("space")); // as TeX spaces operators
 const glyphs = (node) => [...node.querySelectorAll("mjx-c")];
@@ -81,11 +86,45 @@ function keepPunctuation(formula) {
   if (closing) after.data = after.data.slice(closing.length);
 }
 
-document.addEventListener("DOMContentLoaded", async () => {
-  await window.MathJax?.startup?.promise;
-  for (const formula of document.querySelectorAll("span.math")) {
+/* Set the first few of those that are left, and let them break. */
+async function setSome(count) {
+  const some = left.splice(0, count);
+  await MathJax.typesetPromise(some);
+  finish(some);
+}
+
+function finish(formulas) {
+  for (const formula of formulas.filter((each) => each.matches("span"))) {
     allowBreaks(formula);
     keepPunctuation(formula);
   }
-  letKeysSlide();
+}
+
+/* How many stand above the lower edge of the window, wherever the address leads. */
+function toBeginWith() {
+  const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  const end = innerHeight + Math.max(0, target?.getBoundingClientRect().top ?? 0);
+  const isSeen = (formula) => formula.checkVisibility() && formula.getBoundingClientRect().top < end;
+  return left.findLastIndex(isSeen) + 1;
+}
+
+async function setAll() {
+  left = [...document.querySelectorAll(".math")];
+  await setSome(toBeginWith());
+  await ready;
+  while (left.length) {
+    await new Promise((resolve) => setTimeout(resolve));
+    await setSome(SLICE);
+  }
+  letKeysSlideSoon();
+}
+
+/* Paper waits for nothing. */
+addEventListener("beforeprint", () => {
+  const rest = left.splice(0);
+  if (!rest.length) return;
+  MathJax.typeset(rest);
+  finish(rest);
 });
+
+window.MathJax.startup = { pageReady: setAll };

@@ -5,6 +5,11 @@
 "use strict";
 
 const page = document.documentElement;
+// The theme would decide this when all is drawn, and draw it once more.
+if (page.dataset.theme === "auto") {
+  page.dataset.theme = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
+}
+
 const CODE = "hide-code"; // the class of the page, and the name under which it is kept
 
 try {
@@ -66,18 +71,28 @@ function offerButton(image) {
   caption.append(" ", button);
 }
 
-/* What slides can be slid with the arrow keys, and only that is a stop of the Tab key. */
+/* What slides can be slid with the arrow keys, and only that is a stop of the Tab key. All boxes are
+   measured before one is changed: after a change the browser would have to lay out the page anew. What is
+   folded waits for the click that opens it. */
 function letKeysSlide() {
   const boxes = "pre, figure, .math, .math mjx-container, .pst-scrollable-table-container";
-  for (const box of document.querySelectorAll(`article :is(${boxes})`)) {
-    const slides = box.scrollWidth > box.clientWidth + 1 && /auto|scroll/.test(getComputedStyle(box).overflowX);
-    if (slides) box.tabIndex = 0;
-    else box.removeAttribute("tabindex");
+  const slides = (box) => box.scrollWidth > box.clientWidth + 1 && /auto|scroll/.test(getComputedStyle(box).overflowX);
+  const seen = [...document.querySelectorAll(`article :is(${boxes})`)].filter((box) => box.checkVisibility());
+  const found = seen.map((box) => [box, slides(box)]);
+  for (const [box, can] of found) {
+    if (can) box.tabIndex = 0;
+    else if (box.hasAttribute("tabindex")) box.removeAttribute("tabindex");
   }
 }
 
-for (const event of ["load", "resize"]) addEventListener(event, letKeysSlide);
-document.fonts.addEventListener("loadingdone", letKeysSlide);
+let planned; // the faces of a page's formulas arrive one by one
+function letKeysSlideSoon() {
+  clearTimeout(planned);
+  planned = setTimeout(letKeysSlide, 50);
+}
+
+for (const event of ["load", "resize", "click"]) addEventListener(event, letKeysSlideSoon);
+document.fonts.addEventListener("loadingdone", letKeysSlideSoon);
 
 const preview = document.createElement("div");
 preview.className = "preview";

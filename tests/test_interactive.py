@@ -171,6 +171,19 @@ def test_what_comes_next_is_what_the_next_step_makes(figure):
     assert "No pair is left" in says
 
 
+def test_the_merges_open_half_way_where_one_has_been_made_and_another_is_to_come(context, address):
+    opened = Visit(context, f"{address}/{PAGE}")
+    figure = opened.page.locator("#merge-steps")
+    says = figure.locator("[aria-live]").text_content()
+    step, last = map(int, re.match(r"Step (\d+) of (\d+): merge", says).groups())
+    assert 2 < step < last - 2
+    assert figure.locator(".token.new").count() > 0
+    assert not figure.locator("[aria-disabled=true]").count()
+    figure.get_by_label("Your word").fill("singing")  # whoever types begins with the bytes
+    assert shown(figure)[0] == list(b"singing")
+    opened.page.close()
+
+
 def test_a_finger_can_use_it_on_a_phone(phone, address, tokenizer):
     figure = Visit(phone, f"{address}/{PAGE}").page.locator("#merge-steps")
     figure.get_by_label("Your word").fill(" honorificabilitudinitatibus 終わり")
@@ -299,6 +312,9 @@ def test_the_knobs_fit_a_phone(phone, address):
     assert len(controls) == 11
     for control in controls:
         check_fits_a_finger(control)
+    settings = figure.get_by_role("group").bounding_box()
+    third = figure.locator(".token >> nth=2").bounding_box()
+    assert third["y"] + third["height"] - settings["y"] < 600, "one sees what a knob does"
     button(figure, "draw ten").tap()
     assert figure.locator(".drawn").text_content().startswith("Ten draws: ")
 
