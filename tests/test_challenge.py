@@ -1,5 +1,6 @@
 """The challenge: a fair clock, models that may not cheat, and a verdict that luck does not give."""
 
+import json
 import math
 import re
 import textwrap
@@ -8,6 +9,7 @@ from itertools import count
 
 import pytest
 import torch
+from chapters import ROOT
 
 from experiments import challenge
 from experiments.shared import races
@@ -329,3 +331,43 @@ def test_rules_are_on_the_page_of_the_record_and_in_the_help(capsys):
         challenge.main(["--help"])
     assert challenge.RULES in capsys.readouterr().out
     assert all(f"\n{number}. " in f"\n{challenge.RULES}" for number in range(1, 7))
+
+
+# ---- the record --------------------------------------------------------------------------------
+
+
+def recorded():
+    """(track, name, what the record holds of this entry) of all GPTs that were tuned."""
+    text = (ROOT / "results" / "challenge" / "result.json").read_text(encoding="utf-8")
+    for track, found in json.loads(text)["tracks"].items():
+        for name, entry in found.get("entries", {}).items():
+            yield track, name, entry
+
+
+def test_entries_are_those_of_the_record():
+    found = [(track, name) for track, name, _ in recorded()]
+    assert found == [(track, n) for track in challenge.TUNED for n in challenge.ENTRIES[track]]
+    for track, name, entry in recorded():
+        ours = challenge.ENTRIES[track][name]
+        if "rate" in entry:
+            kept = {key: getattr(ours, key) for key in ("rate", "batch", "sizes", "options")}
+            assert kept == {key: entry[key] for key in kept}
+
+
+def test_the_best_rate_of_the_record_has_a_worse_one_on_either_side():
+    for _, _, entry in recorded():
+        if "rate" in entry:
+            below, best, above = [
+                [score for rate, score in entry["tried"] if side(rate, entry["rate"])]
+                for side in (float.__lt__, float.__eq__, float.__gt__)
+            ]
+            assert min(below + above) > best[0]
+            assert below
+            assert above
+
+
+def test_verdicts_of_the_record_follow_from_its_differences():
+    for _, name, entry in recorded():
+        assert len(entry["score"]) == races.SEEDS
+        if name != challenge.BASE:
+            assert entry["verdict"] == verdict(entry["minus"])
