@@ -15,6 +15,7 @@ from experiments import challenge
 from experiments.shared import races
 from experiments.shared.races import Clock, EntryError, check, race, verdict
 from src.gpt.gpt2 import GPT, GPTConfig
+from src.likelihood.batches import Batches
 from src.likelihood.smoothing import NgramModel
 
 V, T = 11, 8
@@ -252,9 +253,24 @@ def test_an_entry_like_the_baseline_does_not_win():
     assert verdict(minus) == "cannot tell"
 
 
-def test_seeds_differ():
-    scores = {raced({"a": ENTRY}, seed=seed)["a"]["score"] for seed in range(5)}
-    assert len(scores) == 5
+def test_a_seed_decides_the_first_weights():
+    still = Clock(100)  # at whose beginning the rate is 0
+    tables = [next(ENTRY(task(), seed, still)).embedding for seed in (0, 0, 1)]
+    assert torch.equal(tables[0], tables[1])
+    assert (tables[0] - tables[2]).abs().max() > 0.1
+
+
+def test_a_seed_decides_the_batches(monkeypatch):
+    seen = []
+
+    def batches(stream, *, seed, **sizes):
+        seen.append(seed)
+        return challenge.islice(Batches(stream, seed=seed, **sizes), 1)
+
+    monkeypatch.setattr(challenge, "Batches", batches)
+    for seed in (0, 3):
+        next(ENTRY(task(), seed, Clock(100)))
+    assert seen == [0, 3]
 
 
 # ---- a reader's file ---------------------------------------------------------------------------
