@@ -284,13 +284,15 @@ def test_a_number_of_arxiv_becomes_a_link():
         (" Exercise 3.4", "Exercise 3.4"),
     ],
 )
-def test_a_solution_names_its_exercise_by_number_only_and_its_link_has_no_space(exercise, named):
+def test_a_solution_is_called_so_and_tells_by_number_whose_it_is(exercise, named):
     link = nodes.reference("", "", nodes.Text(exercise), refuri="#ex")
     title = nodes.title("", "", nodes.Text("Solution to"), link)
     page = nodes.container("", solution_node("", title), nodes.paragraph("", "It is."))
     book_site.ShortenSolutionTitles.run(SimpleNamespace(document=page))
-    assert title.astext() == f"Solution to {named}"
-    assert (link.astext(), link["refuri"]) == (named, "#ex")
+    word, whose = title.children
+    assert (word.astext(), whose.astext()) == ("Solution", f" to {named}")
+    assert whose["classes"] == ["whose"]  # out of sight, but for paper and for who hears the page
+    assert not list(title.findall(nodes.reference))
 
 
 CONTENTS = """<p class="caption"><span>One</span></p>
