@@ -74,6 +74,7 @@ from torch.nn import functional
 from experiments.shared.arms import ADAMW, around, complete, p_value, tuned
 from experiments.shared.cells import one_thread
 from experiments.shared.races import LEVEL, SEEDS, Clock, EntryError, race, told, verdict
+from experiments.switches import texts_of
 from src.gpt.gpt2 import GPT, LLAMA_BLOCK, GPTConfig
 from src.gpt.run_config import RunConfig
 from src.likelihood.batches import Batches
@@ -220,18 +221,6 @@ class Task(NamedTuple):
     end: int
 
 
-@lru_cache(maxsize=2)
-def world_of(seed, settings):
-    """A stream to learn from, texts to score, and their floor."""
-    world, end = MicroWorld(), torch.zeros(1, dtype=torch.long)
-    texts, exam = (
-        world.sample_texts(count, generator=torch.Generator().manual_seed(1_000 * part + seed))
-        for part, count in ((1, settings.texts), (2, settings.exam))
-    )
-    floor = world.floor_of(exam).loss
-    return torch.cat([end, *texts]), [torch.cat([end, text]) for text in exam], floor
-
-
 @lru_cache(maxsize=1)
 def english_of(settings):
     """A stream to learn from, its tokenizer, and of each other part the texts and their bytes."""
@@ -251,7 +240,7 @@ def given(track, seed, settings, *, tuning=False):
     length = TRACKS[track].context_length
     options = {"context_length": length, "batch_size": 32}
     if TRACKS[track].text == WORLD:
-        stream, exam, floor = world_of(seed, settings)
+        stream, exam, floor = texts_of(seed, settings)
         task = Task(stream, len(MicroWorld().vocabulary), length, end=0)
         return task, lambda model: corpus_perplexity(model, exam, **options).loss - floor
     stream, tokenizer, exams = english_of(settings)
