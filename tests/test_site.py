@@ -183,11 +183,15 @@ def cut_off_without_a_sign(visit, site):
 
 def formulas_in_the_way_of_tab(visit, site):
     """Short formulas at which the Tab key stops: up to the next link there may be a hundred."""
-    return visit.page.evaluate(
-        """() => [...document.querySelectorAll("mjx-container[tabindex='0'], .math [tabindex='0']")]
-          .filter(e => e.scrollWidth <= e.clientWidth)  // one that slides has to be reached
-          .map(e => e.textContent)"""
-    )
+    in_the_way = """() =>
+      [...document.querySelectorAll("mjx-container[tabindex='0'], .math [tabindex='0']")]
+      .filter(e => e.scrollWidth <= e.clientWidth)  // one that slides has to be reached
+      .map(e => e.textContent)"""
+    for _ in range(20):  # a page takes its stops anew when its width has been the same for a moment
+        if not (found := visit.page.evaluate(in_the_way)):
+            break
+        visit.page.wait_for_timeout(100)
+    return found
 
 
 def broken_on_paper(visit, site):
