@@ -89,6 +89,15 @@ class Visit:
         while self.pending > 0 and time.monotonic() < deadline:
             self.page.wait_for_timeout(20)  # "networkidle" would cost half a second a page
 
+    def resize(self, size):
+        """Give the window a size, if it has another, and wait until the page has seen it."""
+        if self.page.viewport_size == size:
+            return
+        self.page.set_viewport_size(size)
+        self.page.evaluate(  # reader.js measures when a width has been the same for 50 ms
+            "() => new Promise(done => requestAnimationFrame(() => setTimeout(done, 60)))"
+        )
+
     def _count(self, change, request):
         self.pending += change
         self.asked.add(urldefrag(request.url).url)

@@ -19,6 +19,7 @@ TRAINS, OTHERS = 45, 15  # seconds of a chapter
 OF_THEIR_OWN = {
     **dict.fromkeys(["encoder_decoder", "zero_shot", "gpt1_analysis"], 60),
     **dict.fromkeys(["training", "gpt1_finetuning"], 90),
+    **dict.fromkeys(["a_real_model", "small_enough", "your_own"], 40),  # a released model
 }
 TRAINERS = {"fit", "train", "finetune", "train_run"}
 
@@ -27,9 +28,8 @@ def limit(path, root=ROOT):
     """The seconds that a chapter may take."""
     code = code_of(path)
     trains = ".backward(" in code or TRAINERS & {name.split(".")[-1] for name in imported(code)}
-    if "today" in path.relative_to(root).parts:
-        return 25 if trains else OTHERS
-    return OF_THEIR_OWN.get(path.stem, TRAINS if trains else OTHERS)
+    part_five = "today" in path.relative_to(root).parts
+    return OF_THEIR_OWN.get(path.stem, (25 if part_five else TRAINS) if trains else OTHERS)
 
 
 def overdrawn(seconds, limits, part_five):
@@ -74,6 +74,8 @@ def test_a_chapter_that_trains_may_take_longer():
     assert limits["neural"] == limits["optimisation"] == TRAINS
     assert limits["zero_shot"] == 60
     assert limits["training"] == 90
+    assert limits["a_real_model"] == 40
+    assert limits["experts"] == 25
 
 
 def test_the_book_keeps_its_budget():

@@ -123,21 +123,17 @@ def anchors(file):
 
 def wider_than_a_phone(visit, site):
     """The elements that reach past the right edge, if the page scrolls sideways."""
-    visit.page.set_viewport_size(PHONE)
-    found = visit.page.evaluate(
+    return visit.page.evaluate(
         """() => document.scrollingElement.scrollWidth <= innerWidth ? [] :
           ["page", ...[...document.querySelectorAll("main *")]
             .filter(e => e.getBoundingClientRect().right > innerWidth + 1)
             .map(e => e.outerHTML.slice(0, 120)).slice(0, 5)]"""
     )
-    visit.page.set_viewport_size(DESK)
-    return found
 
 
 def cut_off_on_a_phone(visit, site):
     """Formulas, code, tables and images of which a box hides the right end, with no way to it."""
-    visit.page.set_viewport_size(PHONE)
-    found = visit.page.evaluate(
+    return visit.page.evaluate(
         """() => [...document.querySelectorAll("main :is(mjx-container, pre, table, img)")]
           .filter(e => { const right = e.getBoundingClientRect().right;
             for (let box = e.parentElement; box && box.tagName != "MAIN"; box = box.parentElement) {
@@ -148,50 +144,37 @@ def cut_off_on_a_phone(visit, site):
             } return false; })
           .map(e => e.parentElement.outerHTML.slice(0, 120))"""
     )
-    visit.page.set_viewport_size(DESK)
-    return found
 
 
 def formulas_without_an_end(visit, site):
     """Formulas in a line, too long for a phone: they slide, but there is no bar that says so."""
-    visit.page.set_viewport_size(PHONE)
-    found = visit.page.evaluate(
+    return visit.page.evaluate(
         """() => [...document.querySelectorAll("main span.math")]
           .filter(e => getComputedStyle(e).display != "inline"
                        && e.scrollWidth > e.clientWidth + 8)  // a glyph may lean out a little
           .map(e => e.textContent)"""
     )
-    visit.page.set_viewport_size(DESK)
-    return found
 
 
 def cut_off_without_a_sign(visit, site):
-    """What a box hides at its right end, at two widths, where no shade at the edge says so."""
-    found = []
-    for size in (PHONE, DESK):
-        visit.page.set_viewport_size(size)
-        found += visit.page.evaluate(
-            """() => [...document.querySelectorAll("main *")]
-              .filter(e => e.scrollWidth > e.clientWidth + 1 && e.clientWidth
-                           && ["auto", "scroll"].includes(getComputedStyle(e).overflowX)
-                           && !/local/.test(getComputedStyle(e).backgroundAttachment)
-                           && !e.matches("span.math"))
-              .map(e => innerWidth + ": " + e.outerHTML.slice(0, 120))"""
-        )
-    return found
+    """What a box hides at its right end, where no shade at the edge says so."""
+    return visit.page.evaluate(
+        """() => [...document.querySelectorAll("main *")]
+          .filter(e => e.scrollWidth > e.clientWidth + 1 && e.clientWidth
+                       && ["auto", "scroll"].includes(getComputedStyle(e).overflowX)
+                       && !/local/.test(getComputedStyle(e).backgroundAttachment)
+                       && !e.matches("span.math"))
+          .map(e => e.outerHTML.slice(0, 120))"""
+    )
 
 
 def formulas_in_the_way_of_tab(visit, site):
     """Short formulas at which the Tab key stops: up to the next link there may be a hundred."""
-    in_the_way = """() =>
-      [...document.querySelectorAll("mjx-container[tabindex='0'], .math [tabindex='0']")]
-      .filter(e => e.scrollWidth <= e.clientWidth)  // one that slides has to be reached
-      .map(e => e.textContent)"""
-    for _ in range(20):  # a page takes its stops anew when its width has been the same for a moment
-        if not (found := visit.page.evaluate(in_the_way)):
-            break
-        visit.page.wait_for_timeout(100)
-    return found
+    return visit.page.evaluate(
+        """() => [...document.querySelectorAll("mjx-container[tabindex='0'], .math [tabindex='0']")]
+          .filter(e => e.scrollWidth <= e.clientWidth)  // one that slides has to be reached
+          .map(e => e.textContent)"""
+    )
 
 
 def broken_on_paper(visit, site):
@@ -256,7 +239,7 @@ def source_left_in_text(visit, site):
     return [line for line in lines if SOURCE.search(line)]
 
 
-CLAIMS = (
+AT_A_DESK = (
     too_heavy,
     cut_off_without_a_sign,
     formulas_in_the_way_of_tab,
@@ -265,14 +248,20 @@ CLAIMS = (
     outside_requests,
     script_errors,
     unrendered_formulas,
-    formulas_without_an_end,
     source_left_in_text,
     images_without_words,
     broken_images,
     dead_links,
+)
+ON_A_PHONE = (
+    cut_off_without_a_sign,
+    formulas_without_an_end,
     wider_than_a_phone,
     cut_off_on_a_phone,
 )
+CLAIMS = [
+    (claim, size) for claims, size in ((AT_A_DESK, DESK), (ON_A_PHONE, PHONE)) for claim in claims
+]
 
 
 # 2. The checks are proven on a tiny site with one fault
@@ -364,7 +353,12 @@ def findings(browser, site, page="page.html"):
     try:
         with served(site) as address:
             visit = Visit(context, f"{address}/{page}")
-            return {claim.__name__ for claim in CLAIMS if claim(visit, site)}
+            found = set()
+            for claim, size in CLAIMS:
+                visit.resize(size)
+                if claim(visit, site):
+                    found.add(claim.__name__)
+            return found
     finally:
         context.close()
 
@@ -425,22 +419,33 @@ NUMBERED = [page for page in CHAPTERS if page.count("/") == 2]
 
 
 @pytest.fixture(scope="module")
-def visit(request, context, address):
+def opened(request, context, address):
     """A page, opened before the first claim about it is tested, and closed after the last."""
     visit = Visit(context, f"{address}/{request.param}")
     yield visit
     visit.page.close()
 
 
+@pytest.fixture
+def visit(request, opened):
+    """The page in a window of the size that the test names, or of a desk's."""
+    opened.resize(request.node.callspec.params.get("size", DESK))
+    return opened
+
+
 def on(*pages):
     """Test on each of these pages. All tests of a page follow each other, in one process."""
     marked = [pytest.param(page, marks=pytest.mark.xdist_group(page)) for page in pages]
-    return pytest.mark.parametrize("visit", marked, indirect=True, ids=pages, scope="module")
+    return pytest.mark.parametrize("opened", marked, indirect=True, ids=pages, scope="module")
 
 
-@pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.__name__)
+@pytest.mark.parametrize(
+    ("claim", "size"),
+    CLAIMS,
+    ids=[f"{claim.__name__}-{size['width']}" for claim, size in CLAIMS],
+)
 @on(*PAGES)
-def test_page_has_none_of(visit, claim):
+def test_page_has_none_of(visit, claim, size):
     found = claim(visit, SITE)
     assert not found, f"{visit.name}, {claim.__doc__.strip()}\n" + "\n".join(map(str, found))
 
@@ -641,7 +646,7 @@ def test_the_contents_say_how_long_each_chapter_and_each_part_takes(visit):
 def test_each_button_at_the_top_of_a_phone_has_a_word_that_is_part_of_its_name(scheme, visit):
     page = visit.page
     page.add_style_tag(content="* { transition: none !important }")  # colours, not changes
-    page.set_viewport_size(PHONE)
+    visit.resize(PHONE)
     page.evaluate("theme => { document.documentElement.dataset.theme = theme }", scheme)
     buttons = page.locator(".bd-header-article button:visible:not(.dropdown-item)")
     found = buttons.evaluate_all(
@@ -652,7 +657,7 @@ def test_each_button_at_the_top_of_a_phone_has_a_word_that_is_part_of_its_name(s
             size: parseFloat(style.fontSize), name: e.ariaLabel ?? e.textContent.trim(),
             shown: style.display, left: box.left, right: box.right, height: box.height}; })"""
     )
-    page.set_viewport_size(DESK)
+    visit.resize(DESK)
     page.evaluate("() => { document.documentElement.dataset.theme = 'light' }")
     assert len(found) >= 4
     for each, following in pairwise([*found, {"left": PHONE["width"]}]):
@@ -794,15 +799,13 @@ def test_no_drawing_shrinks_until_it_cannot_be_read(visit):
     sized = visit.page.locator("main figure img[width][height][style*='min-width']").count()
     drawn = visit.page.locator("main figure img[src*='_images/'][src$='.svg']").count()
     assert sized == drawn
-    visit.page.set_viewport_size(PHONE)
-    found = letters_too_small(visit)
-    visit.page.set_viewport_size(DESK)
-    assert not found
+    visit.resize(PHONE)
+    assert not letters_too_small(visit)
 
 
 @on("book/today/adds_up.html")
 def test_the_caption_of_a_wide_table_can_be_read_without_sliding(visit):
-    visit.page.set_viewport_size(PHONE)
+    visit.resize(PHONE)
     wide = visit.page.evaluate(
         """() => [...document.querySelectorAll(".pst-scrollable-table-container:has(caption)")]
           .filter(box => box.scrollWidth > box.clientWidth)
@@ -811,7 +814,6 @@ def test_the_caption_of_a_wide_table_can_be_read_without_sliding(visit):
               e => e.getBoundingClientRect());
             return [inner.left - outer.left, outer.right - inner.right]; }))"""
     )
-    visit.page.set_viewport_size(DESK)
     assert wide
     assert min(room for table in wide for ends in table for room in ends) > -1, wide
 
