@@ -340,7 +340,7 @@ FAULTS = {
     "pale letters": ('<p style="color: #aaa">pale</p>', {"inaccessible"}),
     "pale letters of code, in the dark": (
         "<style>[data-theme=dark] .k { color: #aaa }</style>"
-        "<pre><span class=n>a</span> <span class=n>b</span> <span class=k>c</span></pre>",
+        "<pre><span class=n>one</span> <span class=n>two</span> <span class=k>three</span></pre>",
         {"inaccessible"},
     ),
     "an image without alt": ('<img src="dot.svg">', {"images_without_words", "inaccessible"}),
