@@ -33,18 +33,20 @@ TARGET = re.compile(r"^\([\w-]+\)=\n", re.MULTILINE)
 RECORD = "application/papermill.record"  # what `glue` puts out for the builder only
 NEEDED = """\
 This is a chapter of *{book}*, as it ran when the book was made. Its cells need `src`, the Python
-package of the book, which brings its records and texts along, and `myst-nb`."""
+package of the book, which brings its records and texts along, and what the chapters import."""
 LOCAL = """ To run them, say in the book's folder:
 
-    pip install ".[figures]" myst-nb
+    pip install ".[chapters]"
 
-After that the notebook runs in any folder."""
+After that the notebook runs in any folder. A released model is in a package of its own; if a cell
+misses one, it says how to install it."""
 END_OF_FOLD = ["", "</details>"]
 REMOTE = """\
 import importlib.util
 
 if not importlib.util.find_spec("src"):
-    %pip install --quiet "next-token[figures] @ git+{repository}@{branch}" myst-nb"""
+    %pip install --quiet "next-token[chapters] @ git+{repository}@{branch}"\
+"""
 
 
 def notebook(executed, shown, page, root, book, *, site="", repository="", branch="main"):

@@ -11,13 +11,15 @@ from pathlib import Path
 from shutil import which
 
 import pytest
-from chapters import ROOT
+from chapters import ROOT, chapters
+from dependencies import code_of
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 PROJECT = SETTINGS["project"]
 EXTRAS = PROJECT["optional-dependencies"]
+OF_CHAPTERS = [Requirement(line) for line in EXTRAS.pop("chapters")]  # `src` needs the others
 DECLARED = [Requirement(line) for line in sum(EXTRAS.values(), PROJECT["dependencies"])]
 NEEDED_BY_ALL = {Requirement(line).name for line in PROJECT["dependencies"]}
 
@@ -125,7 +127,17 @@ def test_what_a_module_needs_to_be_imported_is_no_extra_but_for_figures():
     assert imported_by(modules, on_import=True) - NEEDED_BY_ALL == set()
 
 
-@pytest.mark.parametrize("requirement", DECLARED, ids=str)
+def test_all_that_chapters_import_is_in_their_extra():
+    """What who has only a chapter's notebook installs."""
+    [own] = [each for each in OF_CHAPTERS if each.name == PROJECT["name"]]
+    assert own.extras == EXTRAS.keys()
+    cells = "\n".join(code_of(path) for path in chapters() if path.stem != "architecture")
+    found = set(outside_imports(cells, on_import=False))
+    # tiktoken brings a package of another name; `architecture` reads the book's own sources.
+    assert found - {each.name for each in DECLARED + OF_CHAPTERS} == {"tiktoken-ext"}
+
+
+@pytest.mark.parametrize("requirement", [*DECLARED, *OF_CHAPTERS], ids=str)
 def test_what_is_installed_is_new_enough(requirement):
     assert importlib.metadata.version(requirement.name) in requirement.specifier
 
