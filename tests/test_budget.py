@@ -20,6 +20,7 @@ OF_THEIR_OWN = {
     **dict.fromkeys(["encoder_decoder", "zero_shot", "gpt1_analysis"], 60),
     **dict.fromkeys(["training", "gpt1_finetuning"], 90),
     **dict.fromkeys(["a_real_model", "small_enough", "your_own"], 40),  # a released model
+    "evaluation": TRAINS,  # its ledger trains the network of `neural` again
 }
 TRAINERS = {"fit", "train", "finetune", "train_run"}
 
