@@ -226,6 +226,8 @@ def inaccessible(visit, site):
                 .filter(node => each.id != "scrollable-region-focusable" || !leansOut(node.element))
                 .slice(0, 3).map(node => `${theme}: ${each.id}: ${node.html.slice(0, 120)}`));
               for (const [e, place] of aside) place.replaceWith(e);
+              dispatchEvent(new Event("resize"));  // what slides with all its letters is a stop
+              await new Promise(done => setTimeout(done, 100));
               return told;
             }""",
             [theme, rules],
