@@ -20,9 +20,9 @@ os.environ |= {"TOKENIZERS_PARALLELISM": "false", "TIKTOKEN_CACHE_DIR": ""}
 
 import tiktoken
 import tokenizers
-from bpe import library_text
 from tiktoken.load import data_gym_to_mergeable_bpe_ranks
 
+from benchmarks.bpe import library_text
 from benchmarks.shared.rounds import finish, in_turns
 from src.texts.corpora import load
 from src.tokens.bpe import GPT2_PATTERN, BytePairTokenizer

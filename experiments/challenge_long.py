@@ -1,8 +1,8 @@
-"""The long track of the challenge: which model has learnt most after 1,000 CPU seconds of one core?
+"""The long track of the challenge: which model has learnt most after 1,000 CPU seconds?
 
-Text, entries, rules and verdict are those of `challenge`; rates are tuned in runs of a minute. Three
-hours of one core. An interrupt (Ctrl-C) ends it after the seeds that are complete; begun again, it
-goes on from there.
+Text, entries, rules and verdict are those of `challenge`; rates are tuned in runs of a minute.
+Three hours of one core. An interrupt (Ctrl-C) ends it after the seeds that are complete; begun
+again, it goes on from there.
 """
 
 from dataclasses import dataclass, replace

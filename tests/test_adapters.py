@@ -198,6 +198,14 @@ def test_what_lora_has_no_use_for_is_refused(learn, capsys, more, message, tmp_p
     assert not (tmp_path / "adapter").exists()
 
 
+def test_a_file_is_refused_what_a_flag_is(learn, capsys, tmp_path):
+    settings = tmp_path / "settings.toml"
+    settings.write_text('[model]\nlayers = 12\n[training]\nengine = "fsdp"\n', encoding="utf-8")
+    assert learn("--config", settings) == 1
+    assert "expected no engine, layers beside --lora" in capsys.readouterr().err
+    assert not (tmp_path / "adapter").exists()
+
+
 def test_a_text_that_is_too_short_is_refused(base, tmp_path, capsys):
     short = tmp_path / "short.txt"
     short.write_text("the inn\n\n" * 2 + "the thing\n", encoding="utf-8")

@@ -162,7 +162,11 @@ def test_initial_weights_are_those_of_the_configuration():
             lambda: EncoderDecoderLM(
                 replace(CONFIG, activation="relu"), start=0, generator=generator()
             ),
-            "activation='gelu'",
+            "with the defaults of GPTConfig, got {'activation': 'relu'}",
+        ),
+        (
+            lambda: EncoderDecoderLM(replace(CONFIG, hidden=8), start=0, generator=generator()),
+            "with the defaults of GPTConfig, got {'hidden': 8}",
         ),
     ],
 )

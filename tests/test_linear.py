@@ -108,3 +108,9 @@ def test_what_is_left_is_the_product_of_the_decays_between():
         for s in range(T):
             left = float(decay[s + 1 : t + 1].prod()) if s <= t else 0.0
             assert float(decay_mask(decay)[t, s]) == pytest.approx(left, rel=1e-9)
+
+
+@pytest.mark.parametrize("worst", [0.0, -0.5])
+def test_a_decay_without_a_logarithm_is_refused(worst):
+    with pytest.raises(ValueError, match=f"decays above 0, got {worst}"):
+        decay_mask(torch.tensor([1.0, worst, 0.5]))

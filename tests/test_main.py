@@ -438,6 +438,11 @@ def test_a_released_run_gives_the_same_model_and_says_how_it_was_made(world_run,
         ({"training": {"steps": "many"}}, "steps of type int, got 'many'"),
         ({"training": {"steps": 0}}, "steps 1 or more"),
         ({"model": {"dropout": "no"}}, "not supported"),
+        ({"model": {"tied": "no"}}, "tied to be True or False, got 'no'"),
+        ({"model": {"eps": float("inf")}}, "eps above 0 and finite, got inf"),
+        ({"model": {"experts": 4, "experts_shift": -1.0}}, "experts_shift from 0 on, got -1"),
+        ({"model": "gpt2"}, r"a table \[model\] with settings, got model = 'gpt2'"),
+        ({"data": {"whole": "no"}}, "whole to be true or false, got 'no'"),
         ({"data": {"tokenizer": "letters"}}, "tokenizer among .*, got 'letters'"),
         ({"world": {"stories": 1.0}}, 'for the text "micro-world" only'),
         ({"data": {"text": "micro-world"}, "world": {"documents": 0}}, "documents above 0, got 0"),
@@ -477,6 +482,34 @@ def test_a_folder_with_a_run_is_not_overwritten(folder, text, capsys):
     assert status == 1
     assert "holds a run already" in err
     assert (folder / "last.pt").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("name", "held"),
+    [
+        ("config.json", "a released model"),
+        ("task.json", "a fine-tuned model"),
+        ("adapter.toml", "an adapter"),
+        ("manifest.json", "tokens"),
+    ],
+)
+def test_a_folder_with_something_else_is_not_trained_into(text, tmp_path, capsys, name, held):
+    (tmp_path / name).write_text("kept")
+    status, _, err = said(capsys, "train", text, "--folder", tmp_path, "--steps", "3", *SHORT)
+    assert status == 1
+    assert f"holds {held} already: choose another folder" in err
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    assert (tmp_path / name).read_text() == "kept"
+
+
+def test_a_model_is_not_fine_tuned_into_its_own_folder(folder, examples, tmp_path, capsys):
+    released = tmp_path / "released"
+    assert said(capsys, "release", folder, released)[0] == 0
+    before = {path.name: path.read_bytes() for path in released.iterdir()}
+    status, _, err = said(capsys, "finetune", released, examples, "--folder", released)
+    assert status == 1
+    assert "holds a run already" in err
+    assert {path.name: path.read_bytes() for path in released.iterdir()} == before
 
 
 def test_a_changed_setting_is_named_when_a_run_is_resumed(folder, capsys):
@@ -530,6 +563,14 @@ def test_a_model_that_is_trained_further_has_its_own_settings(folder, text, tmp_
     status, _, err = said(capsys, "train", text, *options)
     assert status == 1
     assert "no settings of the model beside init_from" in err
+
+
+def test_a_model_that_is_trained_further_has_its_own_tokenizer(folder, text, tmp_path, capsys):
+    options = ["--folder", tmp_path / "new", "--init-from", folder, "--vocabulary-size", 300]
+    status, _, err = said(capsys, "train", text, *options, *FURTHER)
+    assert status == 1
+    assert "no vocabulary_size beside init_from" in err
+    assert not (tmp_path / "new").exists()
 
 
 def test_tokens_of_another_tokenizer_are_no_text_to_go_on_with(folder, text, tmp_path, capsys):
@@ -641,6 +682,13 @@ def test_a_folder_without_a_log_is_not_drawn(tmp_path, capsys):
     assert not (tmp_path / "none.svg").exists()
 
 
+def test_a_drawing_is_an_svg(folder, tmp_path, capsys):
+    status, _, err = said(capsys, "plot", folder, "--to", tmp_path / "loss.png")
+    assert status == 1
+    assert "the name of an SVG after --to" in err
+    assert not (tmp_path / "loss.png").exists()
+
+
 def test_the_examples_of_settings_can_be_read():
     paths = {path.stem: path for path in (Path(__file__).parents[1] / "configs").glob("*.toml")}
     made = {name: RunConfig.from_tables(read_toml(path)) for name, path in paths.items()}
@@ -662,6 +710,14 @@ def test_a_changed_text_is_noticed_when_a_run_is_resumed(tmp_path, capsys):
     status, _, err = said(capsys, "train", "--folder", folder, "--resume")
     assert status == 1
     assert "sha256" in err
+    for command in (
+        ["evaluate", folder],
+        ["plot", folder, "--ngram", 2, "--to", tmp_path / "a.svg"],
+    ):
+        status, _, err = said(capsys, *command)
+        assert status == 1
+        assert "as it was when the run was trained" in err
+    assert said(capsys, "evaluate", folder, path)[0] == 0  # as any other text
 
 
 @pytest.mark.filterwarnings("ignore:vocabulary_size is")
@@ -671,6 +727,7 @@ def test_a_text_shorter_than_a_window_is_refused(tmp_path, capsys):
     status, _, err = said(capsys, *arguments, "--steps", "3")
     assert status == 1
     assert "use a longer text or a shorter context" in err
+    assert not (tmp_path / "new").exists()
 
 
 @pytest.mark.parametrize(
@@ -680,6 +737,8 @@ def test_a_text_shorter_than_a_window_is_refused(tmp_path, capsys):
         ("--top-k", "0", "k=0"),
         ("--top-p", "1.5", "got 1.5"),
         ("--min-p", "-0.1", "got -0.1"),
+        ("--tokens", "-1", "0 new tokens or more, got -1"),
+        ("--texts", "0", "--texts 1 or more, got 0"),
     ],
 )
 def test_sampling_out_of_range_is_refused(folder, capsys, flag, value, message):
@@ -696,6 +755,10 @@ def test_a_damaged_run_is_refused(folder, tmp_path, capsys):
     status, _, err = said(capsys, "sample", tmp_path)
     assert status == 1
     assert "best.pt" in err
+    torch.save({"a": 1}, best)
+    status, _, err = said(capsys, "sample", tmp_path)
+    assert status == 1
+    assert "expected the best weights of a run in" in err
     (tmp_path / "run.toml").write_text("[data")
     assert said(capsys, "info", tmp_path)[0] == 1
 
@@ -778,6 +841,8 @@ def test_a_line_is_read_like_one_of_the_examples(line, family, texts):
     [
         ('{"premise": "a"}', "a JSON object with text for classification"),
         ("{", "a JSON object with text"),
+        ('{"text": ' + "[" * 100_000, "a JSON object with text"),
+        ('{"text": 3}', "got 3"),
         ("one\ttwo", "1 texts for classification, got 2"),
         ("good " * 90, "at most 14 tokens"),
         ("", "at least one example"),
@@ -788,6 +853,20 @@ def test_a_line_that_fits_no_task_is_refused(tuned, tmp_path, capsys, line, mess
     status, out, err = said(capsys, "classify", tuned[0], tmp_path / "new.txt")
     assert (status, out) == (1, "")
     assert message in err
+
+
+def test_choices_that_are_no_list_are_refused():
+    with pytest.raises(ValueError, match="a list of two choices or more, got 'ab'"):
+        _texts('{"context": "x", "choices": "ab"}', "choice")
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_text(tuned, tmp_path, capsys):
+    answers = []
+    for name, encoding in (("plain", "utf-8"), ("marked", "utf-8-sig")):
+        (tmp_path / name).write_text('{"text": "the good cat"}\n', encoding)
+        answers.append(said(capsys, "classify", tuned[0], tmp_path / name))
+    assert answers[0] == answers[1]
+    assert answers[0][0] == 0
 
 
 def test_a_folder_with_a_fine_tuned_model_is_not_overwritten(folder, tuned, examples, capsys):

@@ -12,7 +12,7 @@ from shutil import which
 
 import pytest
 from chapters import ROOT, chapters
-from dependencies import code_of
+from dependencies import code_of, imported
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -160,3 +160,10 @@ def test_each_folder_of_the_package_is_a_package():
     """setuptools would leave out a folder without `__init__.py`, and all that it holds."""
     folders = {path.parent for path in MODULES}
     assert [f for f in folders if not Path(f, "__init__.py").is_file()] == []
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "benchmarks").glob("*.py")), ids=lambda p: p.stem)
+def test_a_benchmark_is_run_as_a_module_and_names_its_neighbours_so(path):
+    beside = {each.stem for each in path.parent.glob("*.py")}
+    names = imported(path.read_text(encoding="utf-8"))
+    assert not beside & {name.split(".")[0] for name in names}

@@ -390,6 +390,8 @@ def test_a_text_that_has_ended_keeps_its_score_among_those_that_go_on():
 def test_a_search_without_beams_is_refused(model):
     with pytest.raises(ValueError, match="1 beam or more, got 0"):
         beam_search(model, [1], beams=0, max_new_tokens=1)
+    with pytest.raises(ValueError, match="0 new tokens or more, got -3"):
+        beam_search(model, [1], beams=2, max_new_tokens=-3)
 
 
 def test_dropout_is_off_while_beams_are_searched(generator):

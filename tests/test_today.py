@@ -122,6 +122,8 @@ def test_a_stream_needs_something_to_begin_with_and_something_to_draw(real):
     none = [lambda logits: torch.full_like(logits, -torch.inf)]
     with pytest.raises(ValueError, match="does a filter forbid every token"):
         next(stream(real.model, [0], max_new_tokens=1, filters=none, generator=drawing()))
+    with pytest.raises(ValueError, match="0 new tokens or more, got -1"):
+        next(stream(real.model, [0], max_new_tokens=-1, generator=drawing()))
 
 
 TEXTS = [

@@ -93,7 +93,11 @@ def decay_mask(decay: Tensor) -> Tensor:
 
     Args:
         decay: (..., T); above 0. The first has nothing to act on.
+    Raises:
+        ValueError: a decay is 0 or below, which has no logarithm; the recurrent form takes 0, too.
     """
+    if not (decay > 0).all():
+        raise ValueError(f"expected decays above 0, got {float(decay.min())}")
     total = decay.log().cumsum(-1)
     differences = total[..., :, None] - total[..., None, :]
     later = torch.ones(differences.shape[-2:], dtype=torch.bool, device=decay.device).triu(1)

@@ -90,7 +90,11 @@ def distance(one: nn.Module, other: nn.Module) -> float:
 
 
 def lowest_layers(backbone: Network, layers: int) -> list[str]:
-    """The parameters of the embeddings and of so many blocks; with all blocks, all parameters."""
+    """The parameters of the embeddings and of so many blocks; with all blocks, all parameters.
+
+    Raises:
+        ValueError: more layers than there are, or fewer than 0.
+    """
     by_depth = parts(backbone)
     most = len(by_depth) - 2
     if not 0 <= layers <= most:
@@ -113,9 +117,15 @@ def settings_of(backbone: Network) -> dict[str, Any]:
 
 
 def built_from(settings: dict[str, Any]) -> Network:
-    """A new model of the sizes that `settings_of` told."""
+    """A new model of the sizes that `settings_of` told.
+
+    Raises:
+        ValueError: another kind.
+    """
     settings = dict(settings)
-    made = KINDS[settings.pop("kind")]
+    if (kind := settings.pop("kind")) not in KINDS:
+        raise ValueError(f"expected a kind among {[*KINDS]}, got {kind!r}")
+    made = KINDS[kind]
     generator = torch.Generator().manual_seed(0)
     if not issubclass(made, Configured):
         return made(settings.pop("vocabulary_size"), **settings, generator=generator)

@@ -142,10 +142,12 @@ class EncoderDecoderLM(Configured, EncoderDecoder):
         generator: torch.Generator,
     ):
         _check_tied(config)
-        if config.width != 4 * config.channels or config.unusual(_OF_BOTH):
+        unusual = config.unusual(_OF_BOTH)
+        if config.width != 4 * config.channels:
+            unusual["hidden"] = config.hidden
+        if unusual:
             raise ValueError(
-                "expected an encoder-decoder of hidden=None, activation='gelu', bias=True and "
-                f"eps=1e-5, got {config}"
+                f"expected an encoder-decoder with the defaults of GPTConfig, got {unusual}"
             )
         super().__init__(
             config.vocabulary_size,

@@ -107,6 +107,13 @@ def train(options: argparse.Namespace) -> None:
             f"expected no settings of the model beside init_from, which has its own: those of "
             f"{config.data.init_from}"
         )
+    of_data = {name for t in (*tables, flags) for name in t.get("data", {})}
+    own = sorted(of_data & {"tokenizer", "vocabulary_size"})
+    if config.data.init_from and not options.resume and own:
+        raise ValueError(
+            f"expected no {', '.join(own)} beside init_from, which has its own tokenizer: that of "
+            f"{config.data.init_from}"
+        )
     if (refused := sorted(flags["data"].keys() & set(OF_TEXT))) and config.shards():
         raise ValueError(
             f"expected no {', '.join(refused)} for {config.data.text}, which holds tokens already: "
@@ -152,7 +159,7 @@ def evaluate(options: argparse.Namespace) -> None:
     run = _opened(options.folder)
     own = None if options.text else run.config
     if own is not None:
-        documents, name = list(own.parts().test), f"the test part of {own.data.text}"
+        documents, name = list(runs.parts_of(run.tables).test), f"the test part of {own.data.text}"
         if not documents:
             raise ValueError(f"{name} is empty (test = 0 in the run's settings): name a text")
     else:
@@ -171,6 +178,10 @@ def evaluate(options: argparse.Namespace) -> None:
 
 def plot(options: argparse.Namespace) -> None:
     """Draw the validation losses of runs as an SVG."""
+    if options.to.suffix.lower() != ".svg":
+        raise ValueError(
+            f"expected the name of an SVG after --to, such as loss.svg, got {options.to}"
+        )
     try:
         from ..tools.figures import curves_of
     except ModuleNotFoundError as error:
@@ -197,16 +208,35 @@ def plot(options: argparse.Namespace) -> None:
         print(f"{name}: {height:.4f} nats per token")
 
 
-def sample(options: argparse.Namespace) -> None:
-    """Draw texts that go on from a prompt."""
-    run = _opened(options.folder)
-    filters = [partial(sampling.temperature, t=options.temperature)]
+def filters_of(options: argparse.Namespace) -> list[sampling.Filter]:
+    """What --temperature, --top-k, --top-p and --min-p do to the logits, in this order."""
+    filters: list[sampling.Filter] = [partial(sampling.temperature, t=options.temperature)]
     if options.top_k is not None:
         filters.append(partial(sampling.top_k, k=options.top_k))
     if options.top_p is not None:
         filters.append(partial(sampling.nucleus, p=options.top_p))
     if options.min_p is not None:
         filters.append(partial(sampling.min_p, p=options.min_p))
+    return filters
+
+
+def add_sampling(parser: argparse.ArgumentParser, *, tokens: int, temperature: float) -> None:
+    """The flags that say how a text is drawn, with two of their defaults."""
+    of_temperature = f"0: the likeliest (default {temperature:g})"
+    parser.add_argument("--tokens", type=int, default=tokens, help=f"at most (default {tokens})")
+    parser.add_argument("--temperature", type=float, default=temperature, help=of_temperature)
+    parser.add_argument("--top-k", type=int, help="only from the k likeliest tokens")
+    parser.add_argument("--top-p", type=float, help="only from the nucleus of this probability")
+    parser.add_argument("--min-p", type=float, help="only so many times as likely as the best")
+    parser.add_argument("--seed", type=int, default=0, help="the same seed, the same text")
+
+
+def sample(options: argparse.Namespace) -> None:
+    """Draw texts that go on from a prompt."""
+    if options.texts < 1:
+        raise ValueError(f"expected --texts 1 or more, got {options.texts}")
+    run = _opened(options.folder)
+    filters = filters_of(options)
     prompt = [run.end, *run.tokenizer.encode(options.prompt)]
     texts = sampling.generate(
         run.model,
@@ -226,6 +256,8 @@ def sample(options: argparse.Namespace) -> None:
 def fetch(options: argparse.Namespace) -> None:
     """Fetch a published text or model, once; later commands find it."""
     if options.name in corpora.REMOTES:
+        if options.folder:
+            raise ValueError("expected --folder with a model only: texts go to the user's cache")
         corpus = corpora.load(options.name)
         print(f"{options.name}: {corpus.n_bytes:,} bytes")
         print(f"Next: next-token train {options.name} --folder RUN")
@@ -268,8 +300,7 @@ def release(options: argparse.Namespace) -> None:
 
 def finetune(options: argparse.Namespace) -> None:
     """Teach a run a task from a file of labelled examples; keep the model in a folder."""
-    if (options.folder / "task.json").exists():
-        raise FileExistsError(f"{options.folder} holds a fine-tuned model already: choose another")
+    runs.check_free(options.folder)
     given = {name: getattr(options, name) for name, _, _ in FINETUNE_FLAGS}
     config = FinetuneConfig(**{name: value for name, value in given.items() if value is not None})
     task = labelled.load(options.task)
@@ -298,6 +329,7 @@ def classify(options: argparse.Namespace) -> None:
     """Print label and probability for each line of a file; a blank line stays blank."""
     tuned = gpt1_finetuning.load(options.folder, device=runtime.device())
     text = sys.stdin.read() if options.file == "-" else Path(options.file).read_bytes().decode()
+    text = text.removeprefix("\ufeff")  # a byte-order mark
     lines = text.removesuffix("\n").split("\n")  # splitlines would cut at U+2028 and others, too
     examples = [_texts(line, tuned.forms.family) for line in lines if line.strip()]
     answers = iter(gpt1_finetuning.predict(tuned, examples))
@@ -314,15 +346,13 @@ def _texts(line: str, family: str) -> tuple[str, ...]:
     """The texts of a line: a JSON object as in a file of examples, or texts with tabs between."""
     if not line.lstrip().startswith("{"):
         return tuple(part.strip() for part in line.split("\t"))
-    keys = labelled.KEYS[family]
     try:
-        record = json.loads(line)
-        *texts, last = (record[key] for key in keys)
-    except (ValueError, KeyError) as error:
+        return labelled.texts_of(repr(line[:60]), json.loads(line), family)
+    except (json.JSONDecodeError, KeyError, RecursionError) as error:
+        keys = ", ".join(labelled.KEYS[family])
         raise ValueError(
-            f"expected a JSON object with {', '.join(keys)} for {family}, got {line[:60]!r}"
+            f"expected a JSON object with {keys} for {family}, got {line[:60]!r}"
         ) from error
-    return (*texts, *(last if family == "choice" else [last]))
 
 
 def _opened(folder: Path) -> Run:
@@ -368,7 +398,7 @@ def add_to(command: Add) -> argparse.ArgumentParser:
     one.add_argument(
         "--init-from",
         metavar="FOLDER",
-        help="a run or a released GPT-2, whose model is trained further, with its tokenizer; with "
+        help="a run or a released model, whose model is trained further, with its tokenizer; with "
         "--lora a GGUF file",
     )
     one.add_argument("--device", help="cpu, cuda, cuda:1, mps (default: the best there is)")
@@ -402,13 +432,8 @@ def add_to(command: Add) -> argparse.ArgumentParser:
     one = command(sample)
     _add_folder(one)
     one.add_argument("--prompt", default="", help="what the text begins with (default: nothing)")
-    one.add_argument("--tokens", type=int, default=200, help="at most so many more (default 200)")
     one.add_argument("--texts", type=int, default=1, help="how many (default 1)")
-    one.add_argument("--temperature", type=float, default=1.0, help="0: the likeliest (default 1)")
-    one.add_argument("--top-k", type=int, help="only from the k likeliest tokens")
-    one.add_argument("--top-p", type=float, help="only from the nucleus of this probability")
-    one.add_argument("--min-p", type=float, help="only tokens so many times as likely as the best")
-    one.add_argument("--seed", type=int, default=0, help="the same seed, the same text (default 0)")
+    add_sampling(one, tokens=200, temperature=1.0)
 
     one = command(fetch)
     one.add_argument("name", choices=[*corpora.REMOTES, *pretrained.SIZES], help="what is fetched")
@@ -425,7 +450,7 @@ def add_to(command: Add) -> argparse.ArgumentParser:
     one.add_argument("to", type=Path, help="a new folder")
 
     one = command(finetune)
-    one.add_argument("run", type=Path, help="folder of a run, or of a released GPT-2")
+    one.add_argument("run", type=Path, help="folder of a run, or of a released model")
     one.add_argument("task", type=Path, help="examples, one JSON object a line")
     one.add_argument("--folder", type=Path, required=True, help="where the model is kept")
     one.add_argument("--labels", type=int, help="learn from so many examples (default: all)")
@@ -447,4 +472,4 @@ def add_to(command: Add) -> argparse.ArgumentParser:
 
 
 def _add_folder(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folder", type=Path, help="of a run, or of a released GPT-2")
+    parser.add_argument("folder", type=Path, help="of a run, or of a released model")

@@ -105,6 +105,9 @@ class TaskModel(nn.Module):
 
         Of an encoder-decoder (B, S, 1, C), the decoder's before its first token. It and an encoder
         need the lengths, (B, S): they would look at the padding.
+
+        Raises:
+            ValueError: such a model, and no lengths.
         """
         rows = ids.flatten(0, 1)
         if self.backbone.causal:  # then no state looks at the padding

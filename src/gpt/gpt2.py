@@ -149,6 +149,9 @@ class GPTConfig:
                 continue
             if type(size) is not int or size < 1:  # True is no size
                 raise ValueError(f"expected {name} to be a whole number above 0, got {size!r}")
+        for name in ("qk_norm", "sink", "gated", "bias", "tied", "scaled_residuals"):
+            if type(switch := getattr(self, name)) is not bool:  # any text would count as True
+                raise ValueError(f"expected {name} to be True or False, got {switch!r}")
         if self.experts and self.experts_used > self.experts:
             raise ValueError(
                 f"expected at most experts={self.experts} to be used, got {self.experts_used}"
@@ -183,8 +186,10 @@ class GPTConfig:
                 raise ValueError(f"expected {name} above 0, got {getattr(self, name)}")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"expected a dropout from 0 to below 1, got {self.dropout}")
-        if not self.eps > 0:
-            raise ValueError(f"expected eps above 0, got {self.eps}")
+        if not 0 < self.eps < math.inf:
+            raise ValueError(f"expected eps above 0 and finite, got {self.eps}")
+        if not 0 <= self.experts_shift < math.inf:
+            raise ValueError(f"expected experts_shift from 0 on, got {self.experts_shift}")
         if self.initial_std is not None and not self.initial_std > 0:
             raise ValueError(f"expected an initial_std above 0, got {self.initial_std}")
 

@@ -51,10 +51,10 @@ class DataConfig:
         seed: of the initial weights, the order of the batches, dropout, and the documents of the
             micro-world.
         init_from: a folder that `open_run` opens, whose model is trained further: a run, or a
-            released GPT-2. Model and tokenizer are then those of the folder, and what is said
+            released model. Model and tokenizer are then those of the folder, and what is said
             about them here is not looked at. "": random weights.
     Raises:
-        ValueError: another tokenizer.
+        ValueError: another tokenizer, or `whole` is not a bool.
     """
 
     text: str = "python-docs"
@@ -72,6 +72,8 @@ class DataConfig:
     def __post_init__(self) -> None:
         if self.tokenizer not in TOKENIZERS:
             raise ValueError(f"expected a tokenizer among {[*TOKENIZERS]}, got {self.tokenizer!r}")
+        if self.whole is not True and self.whole is not False:
+            raise ValueError(f"expected whole to be true or false, got {self.whole!r}")
 
 
 @dataclass(frozen=True)
@@ -109,6 +111,10 @@ class RunConfig:
                 known = KNOWN.get(table)
                 if known is None:
                     raise ValueError(f"expected tables among {list(KNOWN)}, got [{table}]")
+                if not isinstance(values, Mapping):
+                    raise ValueError(
+                        f"expected a table [{table}] with settings, got {table} = {values!r}"
+                    )
                 for given, value in values.items():
                     name = OTHER_NAMES.get(given, given) if table == "training" else given
                     if name == "min_lr" and table == "training":

@@ -57,7 +57,7 @@ class Run:
     Attributes:
         model: in evaluation mode.
         tokenizer: its own.
-        tables: what `run.toml` holds; empty for a released model.
+        tables: what `run.toml` holds; empty for a model that somebody else released.
         step: after how many steps the weights were taken; None: not known.
     """
 
@@ -98,7 +98,7 @@ def train_run(
         sample_tokens: how long a text is drawn and said after each validation; 0: none.
 
     Raises:
-        FileExistsError: the folder holds a run, and it is not to be resumed.
+        FileExistsError: the folder holds a run that is not to be resumed, or something else.
         ValueError: settings, text or model cannot be, or are not those of the run to be resumed.
         ShardError: a file of a folder of tokens is missing, damaged or changed.
         FloatingPointError: the loss is no longer finite.
@@ -110,7 +110,9 @@ def train_run(
         raise FileExistsError(
             f"{folder} holds a run already: resume it, or choose another folder for a new one"
         )
-    first = None
+    if not begun:
+        check_free(folder)
+    first = batches = None
     if config.data.init_from and not (folder / "last.pt").exists():
         first = open_run(config.data.init_from, device=device)
         config = replace(config, model=_model_table(first.model))
@@ -142,13 +144,14 @@ def train_run(
             tokenizer = TOKENIZERS[config.data.tokenizer].train(
                 (document.text for document in parts.train), config.data.vocabulary_size
             )
+        batches = batches_of(config, tokenizer, shards or parts)  # what it refuses leaves no folder
         folder.mkdir(parents=True, exist_ok=True)
         tokenizer.save(folder / "tokenizer.json")
         write_text(folder / "run.toml", _toml(tables))
     team.wait()
     tokenizer = load_tokenizer(folder / "tokenizer.json")
     model = first.model if first else _model(config, tokenizer, device)
-    of_training, of_validation = batches_of(config, tokenizer, shards or parts)
+    of_training, of_validation = batches or batches_of(config, tokenizer, shards or parts)
     told = shards.parts["validation"].told if shards else None
     n_bytes = told.bytes if told else parts.validation.n_bytes
     # A model in shares is gathered block by block, for which the others would have to draw, too.
@@ -263,6 +266,43 @@ def release(run: Run, folder: Path | str) -> None:
     run.tokenizer.save(folder / "tokenizer.json")
     made = run.tables["made"] | {"step": run.step}
     write_text(folder / "run.toml", _toml(run.tables | {"made": made}))
+
+
+_HELD = {
+    "run.toml": "a run",
+    "config.json": "a released model",
+    "task.json": "a fine-tuned model",
+    "adapter.toml": "an adapter",
+    "manifest.json": "tokens",
+}
+
+
+def check_free(folder: Path) -> None:
+    """Raise a FileExistsError if a folder holds a model or tokens, which a new run would spoil."""
+    for name, held in _HELD.items():
+        if (folder / name).exists():
+            raise FileExistsError(f"{folder} holds {held} already: choose another folder")
+
+
+def parts_of(tables: Mapping[str, Mapping[str, Any]]) -> corpora.Split:
+    """The parts of the text that a run was trained on.
+
+    Args:
+        tables: of the run, as in its `run.toml`.
+    Raises:
+        ValueError: the text has changed since. Then it is cut in other places, and its test part
+            may hold what was trained on.
+    """
+    config = config_in(tables)
+    parts = config.parts()
+    known = tables.get("made", {}).get("sha256")
+    if known and _made(parts, 1)["sha256"] != known:
+        raise ValueError(
+            f"expected {config.data.text} as it was when the run was trained, got another text: "
+            "its test part may hold what was trained on. Put the old text back, or name a text to "
+            "score"
+        )
+    return parts
 
 
 def scores(

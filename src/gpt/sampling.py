@@ -252,11 +252,14 @@ def beam_search(
             With 0 a longer text can only lose.
         context_length: as in `generate`.
     Raises:
-        ValueError: fewer than one beam, nothing to begin with, or a context without a token.
+        ValueError: fewer than one beam, a negative number of tokens, nothing to begin with, or a
+            context without a token.
     Source: Wu et al. 2016, section 7, with length^alpha as the penalty.
     """
     if beams < 1:
         raise ValueError(f"expected 1 beam or more, got {beams}")
+    if max_new_tokens < 0:
+        raise ValueError(f"expected 0 new tokens or more, got {max_new_tokens}")
     (row,) = _rows([prompt])
     context_length, device = context_length_of(model, context_length), device_of(model)
     kept = [Hypothesis(row.to(device), 0.0, 0)]

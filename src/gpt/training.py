@@ -256,6 +256,11 @@ def load_best(model: nn.Module, folder: Path | str) -> int:
     """
     path = Path(folder) / "best.pt"
     state = checkpoints.read(path)
+    if missing := {"step", "model"} - state.keys():
+        raise ValueError(
+            f"expected the best weights of a run in {path}, got no {', '.join(sorted(missing))}: "
+            "was another file renamed?"
+        )
     checkpoints.restore(model, state["model"], source=path)
     return state["step"]
 

@@ -6,6 +6,7 @@
 Used by `next-token plot`.
 """
 
+from collections.abc import Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,8 @@ import torch
 from ..likelihood.smoothing import NgramModel
 from ..tokens.bytes import END
 from ..tokens.folders import open_tokenizer
-from .run_config import RunConfig, read_toml
-from .runs import batches_of, config_in
+from .run_config import read_toml
+from .runs import batches_of, config_in, parts_of
 
 
 def yardsticks(folder: Path, *, order: int | None = None) -> dict[str, float]:
@@ -29,21 +30,22 @@ def yardsticks(folder: Path, *, order: int | None = None) -> dict[str, float]:
             without one.
     Raises:
         FileNotFoundError: the folder holds no run. ValueError: the order is below 1, or the text is
-            no longer there.
+            no longer there, or another one.
     """
-    config = config_in(read_toml(folder / "run.toml"))
+    tables = read_toml(folder / "run.toml")
+    config = config_in(tables)
     found: dict[str, float] = {}
     if config.micro_world() and config.data.tokenizer == "words":  # of no others
-        floor = config.floor_of(list(config.parts().validation))
+        floor = config.floor_of(list(parts_of(tables).validation))
         found |= {"a perfect model": floor.loss} if floor else {}
     if order is not None:
-        found[f"{order}-gram model"] = _counted(config, folder, order)
+        found[f"{order}-gram model"] = _counted(tables, folder, order)
     return found
 
 
-def _counted(config: RunConfig, folder: Path, order: int) -> float:
-    tokenizer = open_tokenizer(folder)
-    of_training, of_validation = batches_of(config, tokenizer, config.shards() or config.parts())
+def _counted(tables: Mapping[str, Mapping[str, Any]], folder: Path, order: int) -> float:
+    config, tokenizer = config_in(tables), open_tokenizer(folder)
+    of_training, of_validation = batches_of(config, tokenizer, config.shards() or parts_of(tables))
     stream: Any = of_training.ids
     ids: Any = stream.numpy() if isinstance(stream, torch.Tensor) else stream.piece(0, len(stream))
     model = NgramModel.fit(

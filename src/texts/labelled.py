@@ -14,7 +14,7 @@ Chapter: `gpt/gpt1_finetuning`.
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -273,14 +273,7 @@ def _record(where: str, line: int, record: Any) -> _Record:
         known = "; ".join(", ".join((*names, "label")) for names in KEYS.values())
         got = sorted(record) if isinstance(record, dict) else type(record).__name__
         raise ValueError(f"{where}: expected the keys {known} (and split, or not), got {got}")
-    first, *others = (record[name] for name in KEYS[family])
-    if family == "choice":
-        (choices,) = others
-        if not isinstance(choices, list) or len(choices) < 2:
-            raise ValueError(f"{where}: expected a list of two choices or more, got {choices!r}")
-        others = choices
-    texts, label, part = (first, *others), record["label"], record.get("split")
-    _check_texts(where, texts)
+    texts, label, part = texts_of(where, record, family), record["label"], record.get("split")
     kinds = int if family == "choice" else (int, str)
     if isinstance(label, bool) or not isinstance(label, kinds) or label == "":
         wanted = "the place of a choice, from 0" if family == "choice" else "a name or a number"
@@ -288,6 +281,25 @@ def _record(where: str, line: int, record: Any) -> _Record:
     if part not in (None, *PARTS):
         raise ValueError(f"{where}: expected a split among {PARTS}, got {part!r}")
     return _Record(line, family, texts, label if family == "choice" else str(label), part)
+
+
+def texts_of(where: str, record: Mapping[str, Any], family: str) -> tuple[str, ...]:
+    """The texts of one object of a file, which has the keys of its family.
+
+    Args:
+        where: the place of the object, for an error's beginning.
+    Raises:
+        ValueError: a text is no text, or is empty, or there are fewer than two choices.
+    """
+    first, *others = (record[name] for name in KEYS[family])
+    if family == "choice":
+        (choices,) = others
+        if not isinstance(choices, list) or len(choices) < 2:
+            raise ValueError(f"{where}: expected a list of two choices or more, got {choices!r}")
+        others = choices
+    texts = (first, *others)
+    _check_texts(where, texts)
+    return texts
 
 
 def _distinct(path: Path, records: Iterable[_Record]) -> list[_Record]:

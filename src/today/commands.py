@@ -10,14 +10,13 @@ Used by `src/__main__.py`, which imports it only for these commands.
 import argparse
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from ..gpt import commands as of_runs
-from ..gpt import sampling
 from ..gpt.run_config import KNOWN, RunConfig, read_toml
 from ..gpt.runs import Run, open_run
 from ..tools import runtime
@@ -25,8 +24,6 @@ from .adapters import PACKAGED, SETTINGS, adapter_in, train_adapter, with_adapte
 from .chat import STOP, Message
 from .gguf_models import RealModel, open_model
 from .streaming import Reader, spelled, stream
-
-Add = Callable[..., argparse.ArgumentParser]
 
 # What `train --lora` does unless told otherwise, and what it has no use for.
 LORA_DEFAULTS: dict[str, dict] = {
@@ -93,14 +90,6 @@ def train(options: argparse.Namespace) -> None:
             )
         return of_runs.train(options)
     flags = of_runs.flags_of(options)
-    refused = set(flags.get("model", {})) - {"context_length"}
-    refused |= set(flags["data"]) & {"tokenizer", "vocabulary_size"}
-    refused |= set(flags.get("training", {})) & {"engine", "sharded"}
-    if refused:
-        raise ValueError(
-            f"expected no {', '.join(sorted(refused))} beside --lora: model and tokenizer are "
-            "those of the file, and one process trains"
-        )
     kept, tables, rank, alpha = options.folder / SETTINGS, [LORA_DEFAULTS], RANK, ALPHA
     if options.config:
         tables.append(read_toml(options.config))
@@ -108,6 +97,11 @@ def train(options: argparse.Namespace) -> None:
         tables.append({t: v for t, v in read_toml(kept).items() if t in KNOWN})
         rank, alpha = adapter_in(options.folder).rank, adapter_in(options.folder).alpha
     config = RunConfig.from_tables(*tables, flags)
+    if refused := _no_use(*([flags] if options.resume else [*tables, flags])):
+        raise ValueError(
+            f"expected no {', '.join(refused)} beside --lora: model and tokenizer are those of the "
+            "file, and one process trains"
+        )
     if not config.data.init_from:
         raise ValueError("expected --init-from MODEL.gguf, or smollm2, beside --lora")
     history = train_adapter(
@@ -125,6 +119,15 @@ def train(options: argparse.Namespace) -> None:
     print(f"{history.validation[best]:.4f} after {best:,} of {config.training.steps:,} steps.")
     model, folder = shlex.quote(config.data.init_from), shlex.quote(str(options.folder))
     print(f"Next: next-token complete {model} TEXT --adapter {folder}")
+
+
+def _no_use(*tables: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """The settings of which LoRA can make no use."""
+    said = {(table, name) for each in tables for table, names in each.items() for name in names}
+    of_model = {name for table, name in said if table == "model"} - {"context_length"}
+    others = {("data", "tokenizer"), ("data", "vocabulary_size")}
+    others |= {("training", "engine"), ("training", "sharded")}
+    return sorted(of_model | {name for _, name in said & others})
 
 
 def _is_gguf(path: str) -> bool:
@@ -158,25 +161,18 @@ def _written(
     reader: Reader, run: Run, prompt: Sequence[int], stop: int, options: argparse.Namespace
 ) -> Iterator[str]:
     """What goes on from a prompt, piece by piece."""
-    filters = [partial(sampling.temperature, t=options.temperature)]
-    for name, change in (
-        ("top_k", partial(sampling.top_k, k=options.top_k)),
-        ("top_p", partial(sampling.nucleus, p=options.top_p)),
-        ("min_p", partial(sampling.min_p, p=options.min_p)),
-    ):
-        filters += [change] if getattr(options, name) is not None else []
     drawn = stream(
         reader,
         prompt,
         max_new_tokens=options.tokens,
-        filters=filters,
+        filters=of_runs.filters_of(options),
         stop=stop,
         generator=torch.Generator().manual_seed(options.seed),
     )
     return spelled(drawn, run.tokenizer)
 
 
-def add_to(command: Add, of_train: argparse.ArgumentParser) -> None:
+def add_to(command: of_runs.Add, of_train: argparse.ArgumentParser) -> None:
     """Add both commands to a parser, and LoRA to that of `train`."""
     of_train.set_defaults(command=train)
     of_train.add_argument(
@@ -191,21 +187,16 @@ def add_to(command: Add, of_train: argparse.ArgumentParser) -> None:
     one = command(complete)
     one.add_argument("model", help=f"{model}, or a folder of a run or of a released model")
     one.add_argument("text", help="what the text begins with")
-    _add_sampling(one, tokens=100)
+    _add_drawing(one, tokens=100)
 
     one = command(chat)
     one.add_argument("model", help=model)
     one.add_argument("--system", help="what the system tells the model (default: the file's own)")
-    _add_sampling(one, tokens=300)
+    _add_drawing(one, tokens=300)
 
 
-def _add_sampling(parser: argparse.ArgumentParser, *, tokens: int) -> None:
+def _add_drawing(parser: argparse.ArgumentParser, *, tokens: int) -> None:
     parser.add_argument(
         "--adapter", type=Path, help="a folder that `train --lora` made beside this model"
     )
-    parser.add_argument("--tokens", type=int, default=tokens, help=f"at most (default {tokens})")
-    parser.add_argument("--temperature", type=float, default=0.0, help="0: the likeliest (default)")
-    parser.add_argument("--top-k", type=int, help="only from the k likeliest tokens")
-    parser.add_argument("--top-p", type=float, help="only from the nucleus of this probability")
-    parser.add_argument("--min-p", type=float, help="only so many times as likely as the best")
-    parser.add_argument("--seed", type=int, default=0, help="the same seed, the same text")
+    of_runs.add_sampling(parser, tokens=tokens, temperature=0.0)

@@ -24,6 +24,8 @@ class LoRA(nn.Module):
         rank: r.
         alpha: how strongly the second map counts, alpha / r.
         generator: draws A, N(0, 1 / inputs); on the CPU.
+    Raises:
+        ValueError: a rank below 1, or above the smaller side of W.
     """
 
     def __init__(self, base: nn.Linear, *, rank: int, alpha: float, generator: torch.Generator):

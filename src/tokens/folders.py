@@ -2,7 +2,7 @@
 
     a run              run.toml         tokenizer.json, ours
     shards of tokens   manifest.json    tokenizer.json, ours
-    a released GPT-2   config.json      vocab.json with merges.txt, or tokenizer.json, its format
+    a released model   config.json      vocab.json with merges.txt, or tokenizer.json, its format
 
 Source: the names are those of OpenAI's `encoder.py` (Radford et al. 2019) and of `transformers`.
 Used by `gpt/runs`, and by `tokens/shards_of_files`, whose processes have no use for torch.
@@ -49,7 +49,7 @@ def fetch_gpt2_files(folder: Path, place: str) -> None:
 
 
 def open_tokenizer(folder: Path | str) -> Tokenizer:
-    """The tokenizer of a run, of shards of tokens, or of a released GPT-2, without any weights.
+    """The tokenizer of a run, of shards of tokens, or of a released model, without any weights.
 
     Raises:
         FileNotFoundError: the folder holds none of these, or no tokenizer.
@@ -69,14 +69,14 @@ def kinds_in(folder: Path) -> tuple[bool, bool]:
     released, begun = (folder / "config.json").exists(), (folder / "run.toml").exists()
     if not released and not begun:
         raise FileNotFoundError(
-            f"expected a run (run.toml) or a released GPT-2 (config.json) in {folder}, found "
+            f"expected a run (run.toml) or a released model (config.json) in {folder}, found "
             "neither; `train` makes a run"
         )
     return released, begun
 
 
 def _released_tokenizer(folder: Path) -> BytePairTokenizer:
-    """The tokenizer of a released GPT-2, from whichever of the two forms the folder holds."""
+    """The tokenizer of a released model, from whichever of the two forms the folder holds."""
     if (folder / "vocab.json").exists() and (folder / "merges.txt").exists():
         return BytePairTokenizer.load_gpt2(folder)
     if (path := folder / TOKENIZER).exists():
