@@ -202,8 +202,8 @@ ENTRIES = {  # with the rates that the record found
         "5-gram": five_gram,
     },
     "long": {  # the size and the dropout of the chapter on training
-        BASE: GPTEntry(rate=0.003, sizes=LARGE, options={"dropout": 0.1}),
-        "all together": GPTEntry(rate=0.003, sizes=LARGE, options=TOGETHER | {"dropout": 0.1}),
+        BASE: GPTEntry(rate=0.0025, sizes=LARGE, options={"dropout": 0.1}),
+        "all together": GPTEntry(rate=0.005, sizes=LARGE, options=TOGETHER | {"dropout": 0.1}),
         "5-gram": five_gram,
     },
 }
