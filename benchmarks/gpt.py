@@ -38,6 +38,7 @@ from src.gpt.gpt2 import GPT, GPTConfig
 from src.gpt.training import TrainConfig
 from src.likelihood import fitting
 from src.likelihood.batches import Batches
+from src.tools.runtime import peak_flops
 
 VOCABULARY = 65  # the characters of the usual first corpus
 # name: (layers, heads, channels, positions, texts, rounds)
@@ -321,8 +322,6 @@ def reading(rounds=5, matrices=40, size=768):
 
 # ---- on a GPU --------------------------------------------------------------------------------
 
-PEAKS = {"H200": 989e12, "H100": 989e12, "A100": 312e12}  # dense bfloat16, as published
-
 
 def on_gpu(config=None, texts=32, steps=30, device="cuda"):
     """Notes on training GPT-2 small in bfloat16 with torch.compile, by the parts of `train`."""
@@ -338,7 +337,7 @@ def on_gpu(config=None, texts=32, steps=30, device="cuda"):
     speed = steps * texts * length / spent
     flops = 3 * config.flops_per_token(length) * speed
     name = torch.cuda.get_device_name() if device.type == "cuda" else "CPU"
-    peak = next((peak for part, peak in PEAKS.items() if part in name), None)
+    peak = peak_flops(device, "bfloat16")
     share = f", {flops / peak:.0%} of the published peak" if peak else ""
     return [
         f"- GPU: {name}, {config.parameters:,} parameters, {texts} × {length} tokens a step, "

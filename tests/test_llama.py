@@ -283,7 +283,7 @@ def test_latent_attention_is_that_of_deepseek(hugging_face, causal):
         ({"rope_scaling": {"type": "dynamic", "factor": 2.0}}, "linear, got 'dynamic'"),
         ({"num_key_value_heads": 4}, "kv_heads=4 and heads=6"),
         ({"vocab_size": None}, "vocabulary_size"),
-        ({"num_hidden_layers": 10**9}, "weights of 1000000000 blocks .*got 3"),
+        ({"num_hidden_layers": 10**9}, "tensors of 1,000,000,000 blocks .*got 3"),
         ({"intermediate_size": 10**12}, r"mlp.*_proj.weight .*1000000000000"),
         ({"model_type": "mistral"}, "another kind than GPT-2 and Llama"),
     ],

@@ -197,8 +197,8 @@ def test_the_older_format_is_read_too_and_the_second_name_of_tied_weights_ignore
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"n_layer": 10**9}, r"weights of 1000000000 blocks .*got 3"),
-        ({"n_layer": 2}, r"weights of 2 blocks .*got 3"),
+        ({"n_layer": 10**9}, r"tensors of 1,000,000,000 blocks .*got 3"),
+        ({"n_layer": 2}, r"tensors of 2 blocks .*got 3"),
         ({"n_embd": 11 * 10**5}, r"shape \(17, 1100000\).*got \(17, 22\)"),
         ({"vocab_size": 10**12}, r"shape \(1000000000000, 22\)"),
         ({"n_positions": 10**12}, r"wpe.weight .*shape \(1000000000000, 22\)"),

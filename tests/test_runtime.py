@@ -145,7 +145,10 @@ def test_where_cuda_has_not_started_the_block_makes_its_setting(monkeypatch):
         ("NVIDIA A100-SXM4-80GB", "bfloat16", 312e12),
         ("NVIDIA H100 80GB HBM3", "bfloat16", 989e12),
         ("NVIDIA H100 PCIe", "float32", 378e12),
+        ("NVIDIA GH200 480GB", "bfloat16", 989e12),
         ("NVIDIA GeForce GT 710", "bfloat16", None),
+        ("NVIDIA L40S", "bfloat16", None),
+        ("NVIDIA RTX A1000 Laptop GPU", "bfloat16", None),
     ],
 )
 def test_the_peak_of_a_gpu_is_looked_up_by_its_name(monkeypatch, name, precision, peak):

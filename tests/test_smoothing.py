@@ -19,9 +19,12 @@ from src.likelihood.ngrams import count_ngrams
 from src.likelihood.smoothing import (
     ESTIMATORS,
     NgramModel,
+    add_k,
     continuation_counts,
+    discounted,
     em_weights,
     estimated_discount,
+    interpolated,
 )
 
 SMOOTHED = [name for name in ESTIMATORS if name != "maximum-likelihood"]
@@ -457,6 +460,20 @@ def test_ids_must_be_integers():
         fit([0.0, 1.0], 2, 4, "kneser-ney")
     with pytest.raises(TypeError, match="integer token ids, got float64"):
         fit(ABAC, 2, 4, "kneser-ney").log_probs([1.0])
+
+
+@pytest.mark.parametrize(
+    ("estimate", "message"),
+    [
+        (lambda grams: add_k(grams, -1.0, 3), "expected k at least 0, got -1.0"),
+        (lambda grams: interpolated(grams, 1.5), "expected a weight from 0 to 1, got 1.5"),
+        (lambda grams: discounted(grams, math.nan), "expected a discount from 0 to 1, got nan"),
+    ],
+)
+def test_an_estimate_with_negative_mass_is_refused(estimate, message):
+    (grams,) = count_ngrams([0, 1, 2, 0], order=1, vocabulary_size=3)
+    with pytest.raises(ValueError, match=message):
+        estimate(grams)
 
 
 @pytest.mark.parametrize("method", ["log_probs", "score", "__call__"])

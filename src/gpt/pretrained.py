@@ -29,7 +29,7 @@ import os
 import pickle
 import re
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping, Set
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -99,7 +99,14 @@ def load(folder: str | os.PathLike[str]) -> GPT:
     with _opened(folder) as (stored, read):
         names = _bare_names(stored, read, layout, tied=config.tied, folder=folder)
         shapes = {bare: stored[full] for bare, full in names.items()}
-        _check_shapes(config, layout, shapes, folder)
+        check_shapes(
+            shapes,
+            config,
+            layout.shapes_of,
+            block=layout.block,
+            where=f"{folder} (by its config.json)",
+            error=CheckpointError,
+        )
         model = without_weights(config)
         weights = layout.read_from(
             config, lambda theirs: _checked(read(names[theirs]), theirs, folder)
@@ -424,24 +431,42 @@ def _check_equal(
         )
 
 
-def _check_shapes(
-    config: GPTConfig, layout: Layout, shapes: Mapping[str, tuple[int, ...]], folder: Path
+def check_shapes(
+    found: Mapping[str, tuple[int, ...]],
+    config: GPTConfig,
+    shapes_of: Callable[[GPTConfig], Mapping[str, tuple[int, ...]]],
+    *,
+    block: re.Pattern[str],
+    where: str,
+    error: type[ValueError],
 ) -> None:
-    """Whether the file holds what config.json says, by arithmetic: nothing is made to find out."""
-    blocks = {int(found[1]) for name in shapes if (found := layout.block.match(name))}
+    """Whether a file holds what it says, by arithmetic: nothing is made to find out.
+
+    Args:
+        found: the shape of each tensor, by name.
+        config, shapes_of: what there should be.
+        block: matches the names of tensors of a block; its group is the number.
+        where: the file, and what implies the shapes, for the message.
+        error: what is raised.
+    """
+    blocks = {int(match[1]) for name in found if (match := block.match(name))}
     if len(blocks) != config.layers:  # a thousand million names are not written out to compare
-        raise CheckpointError(
-            f"expected weights of {config.layers} blocks in {folder} (from config.json), got "
-            f"{len(blocks)}"
-        )
-    expected = layout.shapes_of(config)
-    _check_names(expected.keys(), shapes.keys(), folder)
+        raise error(f"expected tensors of {config.layers:,} blocks in {where}, got {len(blocks):,}")
+    expected = shapes_of(config)
+    missing, unknown = (
+        sorted(expected.keys() - found.keys()),
+        sorted(found.keys() - expected.keys()),
+    )
+    if missing or unknown:
+        parts = [
+            f"{kind}: {', '.join(names[:3])}{' …' if len(names) > 3 else ''} ({len(names)})"
+            for kind, names in (("missing", missing), ("unknown", unknown))
+            if names
+        ]
+        raise error(f"expected the tensors of such a model in {where}, got {'; '.join(parts)}")
     for name, shape in expected.items():
-        if shapes[name] != shape:
-            raise CheckpointError(
-                f"expected {name} in {folder} to have the shape {shape} (from config.json), got "
-                f"{shapes[name]}; config and weights are of two models"
-            )
+        if found[name] != shape:
+            raise error(f"expected {name} in {where} to have the shape {shape}, got {found[name]}")
 
 
 def _released_shapes(config: GPTConfig) -> dict[str, tuple[int, ...]]:
@@ -501,19 +526,6 @@ def _checked(weight: Tensor, name: str, folder: Path) -> Tensor:
             "that went wrong may have saved them"
         )
     return weight
-
-
-def _check_names(expected: Set[str], found: Set[str], folder: Path) -> None:
-    missing, unknown = sorted(expected - found), sorted(found - expected)
-    if missing or unknown:
-        parts = [
-            f"{kind}: {', '.join(names[:3])}{' …' if len(names) > 3 else ''} ({len(names)})"
-            for kind, names in (("missing", missing), ("unknown", unknown))
-            if names
-        ]
-        raise CheckpointError(
-            f"expected the tensors that config.json in {folder} implies, got {'; '.join(parts)}"
-        )
 
 
 # ---- the announced checksum ------------------------------------------------------------------

@@ -53,8 +53,12 @@ def add_k(grams: Grams, k: float, vocabulary_size: int) -> Table:
         grams: the n-grams of one length.
         k: what is added to each count, at least 0.
         vocabulary_size: V.
+    Raises:
+        ValueError: a k below 0.
     Source: Lidstone 1920. Derived as a posterior mean in the chapter.
     """
+    if not k >= 0:
+        raise ValueError(f"expected k at least 0, got {k}: less would leave a negative probability")
     denominators = grams.totals() + k * vocabulary_size
     mass = quotient(grams.counts, denominators[grams.context], 0.0)
     return Table.of(grams, mass, quotient(k * vocabulary_size, denominators, 1.0))
@@ -66,8 +70,11 @@ def interpolated(grams: Grams, weight: float) -> Table:
     Args:
         grams: the n-grams of one length.
         weight: m, from 0 to 1.
+    Raises:
+        ValueError: a weight outside.
     Source: Jelinek and Mercer 1980.
     """
+    _check_share("weight", weight)
     totals = grams.totals()
     mass = weight * quotient(grams.counts, totals[grams.context], 0.0)
     return Table.of(grams, mass, np.where(totals > 0, 1.0 - weight, 1.0))
@@ -81,8 +88,11 @@ def discounted(grams: Grams, discount: float) -> Table:
     Args:
         grams: the n-grams of one length.
         discount: D, from 0 to 1.
+    Raises:
+        ValueError: a discount outside.
     Source: Ney, Essen and Kneser 1994.
     """
+    _check_share("discount", discount)
     totals = grams.totals()
     kept = np.maximum(grams.counts - discount, 0.0)
     mass = quotient(kept, totals[grams.context], 0.0)
@@ -282,6 +292,13 @@ def _held_out_weights(
     probs = np.stack([table.mass[event[1:]] for table, (_, event) in pairs])
     seen = np.stack([table.left[context[:-1]] == 0 for table, (context, _) in pairs])
     return em_weights(probs, seen, 1 / vocabulary_size)[0]
+
+
+def _check_share(name: str, value: float) -> None:
+    if not 0 <= value <= 1:
+        raise ValueError(
+            f"expected a {name} from 0 to 1, got {value}: it would leave a negative probability"
+        )
 
 
 def _check_estimator(estimator: str, k: float, held_out: object) -> None:

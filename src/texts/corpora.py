@@ -425,11 +425,7 @@ def split(corpus: Corpus, *, validation: float = 0.1, test: float = 0.1, seed: i
     Raises:
         ValueError: shares out of range, or no document left for training.
     """
-    if not (0 <= validation < 1 and 0 <= test < 1 and validation + test < 1):
-        raise ValueError(
-            "validation and test must be at least 0 and together below 1, "
-            f"got validation={validation!r} and test={test!r}"
-        )
+    check_shares(validation, test)
     rest = sorted(range(len(corpus)), key=lambda index: _place(corpus.documents[index], seed))
     sizes = [document.n_bytes for document in corpus]
     test_indices, rest = _take(rest, sizes, test * sum(sizes))
@@ -441,6 +437,15 @@ def split(corpus: Corpus, *, validation: float = 0.1, test: float = 0.1, seed: i
         _part(corpus, "validation", validation_indices),
         _part(corpus, "test", test_indices),
     )
+
+
+def check_shares(validation: float, test: float) -> None:
+    """Refuse shares of a text that leave nothing to train on."""
+    if not (0 <= validation < 1 and 0 <= test < 1 and validation + test < 1):
+        raise ValueError(
+            "validation and test must be at least 0 and together below 1, "
+            f"got validation={validation!r} and test={test!r}"
+        )
 
 
 def _place(document: Document, seed: int) -> bytes:

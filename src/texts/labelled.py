@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import torch
 
 from ..tools.files import write_text
+from .corpora import check_shares
 
 FAMILIES = ("classification", "entailment", "similarity", "choice")
 PARTS = ("train", "validation", "test")
@@ -196,10 +197,7 @@ def load(path: Path | str, *, validation: float = 0.15, test: float = 0.15, seed
             (the message names file and line); shares out of range; or too few examples.
         OSError: there is no such file.
     """
-    if not (0 <= validation < 1 and 0 <= test < 1 and validation + test < 1):
-        raise ValueError(
-            f"expected shares from 0 to 1 with a sum below 1, got {validation} and {test}"
-        )
+    check_shares(validation, test)
     path = Path(path)
     records = _distinct(path, _records(path))
     if not records:

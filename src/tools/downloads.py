@@ -6,12 +6,11 @@ there; until then no file of that name exists. Where there is no network, the er
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 from pathlib import Path
 
-from .files import replacing
+from .files import replacing, sha256_of
 
 
 def download(
@@ -78,7 +77,4 @@ class DownloadError(OSError):
 
 def _sha256_of(path: Path) -> str | None:
     """The digest of a file in hexadecimal digits, or None where there is no file."""
-    if not path.is_file():
-        return None
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return sha256_of(path) if path.is_file() else None

@@ -5,6 +5,7 @@
 At every moment the name stands for one whole file, the old or the new.
 """
 
+import hashlib
 import os
 import secrets
 import stat
@@ -46,6 +47,12 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
     """Write a text as UTF-8, newlines as they are, whole or not at all."""
     with replacing(path) as partial:
         partial.write_text(text, encoding="utf-8", newline="")
+
+
+def sha256_of(path: str | os.PathLike[str]) -> str:
+    """The SHA-256 of a file, in 64 hexadecimal digits."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _mode_of_new(path: Path) -> int:

@@ -8,6 +8,7 @@ order of a set. Why the order of a sum matters is shown in `likelihood/maximum_l
 
 import os
 import random
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -48,7 +49,14 @@ def device(name: str | None = None) -> torch.device:
 
 
 # Dense products of matrices per second, by NVIDIA's data sheets: in bfloat16, and in TF32.
-_PEAKS = {"H200": 989e12, "H100 PCIe": 756e12, "H100": 989e12, "A100": 312e12, "L4": 121e12}
+_PEAKS = {
+    "GH200": 989e12,
+    "H200": 989e12,
+    "H100 PCIe": 756e12,
+    "H100": 989e12,
+    "A100": 312e12,
+    "L4": 121e12,
+}
 
 
 def peak_flops(device: torch.device, precision: str, devices: int = 1) -> float | None:
@@ -57,7 +65,7 @@ def peak_flops(device: torch.device, precision: str, devices: int = 1) -> float 
         return None
     name = torch.cuda.get_device_name(device)
     for known, peak in _PEAKS.items():
-        if known in name:
+        if re.search(rf"\b{known}\b", name):  # an L40S is no L4, an A1000 no A100
             return devices * peak / (1 if precision == "bfloat16" else 2)
     return None
 
