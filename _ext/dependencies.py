@@ -135,12 +135,16 @@ def hashed(files, root):
 
 
 @cache
+def installed():
+    """Names and versions of all that is installed but ourselves."""
+    found = {f"{each.name} {each.version}" for each in distributions()}
+    return sorted(each for each in found if not each.startswith(OURS))
+
+
 def environment():
     """What everything depends on: the interpreter, all that is installed, and our settings."""
-    installed = {f"{found.name} {found.version}" for found in distributions()}
-    installed = sorted(each for each in installed if not each.startswith(OURS))
     chosen = sorted(f"{k}={v}" for k, v in os.environ.items() if k.startswith("NEXT_TOKEN_"))
-    return digest(sys.version, sys.platform, platform.machine(), *installed, *chosen)
+    return digest(sys.version, sys.platform, platform.machine(), *installed(), *chosen)
 
 
 def state_of_chapter(path, root=ROOT, *more):

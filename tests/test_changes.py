@@ -31,11 +31,12 @@ def quotations(row):
 
 def still_said(rows, others):
     """Each false statement that stands somewhere else still: (place, statement)."""
+    texts = {other.name: plain(other.text) for other in others}
     for row in rows:
         for quotation in quotations(row):
-            for other in others:
-                if quotation in plain(other.text):
-                    yield f"{other.name}: '{quotation}'"
+            yield from (
+                f"{name}: '{quotation}'" for name, text in texts.items() if quotation in text
+            )
 
 
 def missing_sections(rows, titles):
@@ -60,7 +61,7 @@ def book():
 
 def code():
     for path in sorted((ROOT / "src").rglob("*.py")):
-        yield Page(path.name, path.read_text(encoding="utf-8"))
+        yield Page(path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8"))
 
 
 def titles():

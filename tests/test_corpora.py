@@ -1032,9 +1032,7 @@ def test_a_document_that_is_nearly_everything_is_named_in_the_refusal():
     [(-0.1, 0.1), (0.1, -0.1), (1, 0), (0, 1.0), (0.5, 0.5), (float("nan"), 0.1)],
 )
 def test_shares_out_of_range_are_refused(validation, test):
-    with pytest.raises(
-        ValueError, match="must be at least 0 and together below 1, got validation="
-    ):
+    with pytest.raises(ValueError, match="of at least 0 and together below 1, got validation="):
         split(FIVE, validation=validation, test=test)
 
 

@@ -83,7 +83,7 @@ def test_engines_give_the_losses_of_one_process(processes):
         engines=["alone", "ddp", "fsdp"],
         dtype="float64",
         optimiser="SGD",
-        steps=50,
+        steps=25,
     )
     alone = torch.tensor(answer["losses"]["alone"], dtype=torch.float64)
     assert alone[0] - alone[-1] > 0.05  # it learns, so that a wrong step would show
@@ -159,8 +159,8 @@ def test_a_failure_in_a_process_shows_its_traceback():
 
 
 def test_processes_that_wait_for_ever_are_stopped():
-    with pytest.raises(TimeoutError, match="2 processes to end within 12 s"):
-        in_processes(2, waiting, seconds=12)
+    with pytest.raises(TimeoutError, match="2 processes to end within 6 s"):
+        in_processes(2, waiting, seconds=6)
 
 
 def waiting_for_one_that_sleeps(team):

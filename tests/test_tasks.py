@@ -622,5 +622,5 @@ def test_a_file_that_makes_no_task_is_named(tmp_path, records, message):
 
 @pytest.mark.parametrize("shares", [(-0.1, 0), (0, 1), (0.5, 0.5), (math.nan, 0)])
 def test_shares_out_of_range_are_refused(tmp_path, shares):
-    with pytest.raises(ValueError, match="expected shares from 0 to 1"):
+    with pytest.raises(ValueError, match="expected shares of validation and test"):
         labelled.load(written(tmp_path, GOOD), validation=shares[0], test=shares[1])

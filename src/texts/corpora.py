@@ -443,8 +443,8 @@ def check_shares(validation: float, test: float) -> None:
     """Refuse shares of a text that leave nothing to train on."""
     if not (0 <= validation < 1 and 0 <= test < 1 and validation + test < 1):
         raise ValueError(
-            "validation and test must be at least 0 and together below 1, "
-            f"got validation={validation!r} and test={test!r}"
+            "expected shares of validation and test of at least 0 and together below 1, got "
+            f"validation={validation!r} and test={test!r}"
         )
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 UNKNOWN, PADDING, START, END = "<|unknown|>", "<|padding|>", "<|start|>", "<|endoftext|>"
 FOUR_SPECIALS = (UNKNOWN, PADDING, START, END)
-WORD_PATTERN = r"\w+|[^\w\s]"  # words, and each other mark by itself
+_WORDS = regex.compile(r"\w+|[^\w\s]")  # words, and each other mark by itself
 
 
 # ---- what all tokenizers share -------------------------------------------------------------------
@@ -310,7 +310,7 @@ class WordTokenizer(_ListTokenizer):
     @staticmethod
     def pieces(text: str) -> list[str]:
         """The words and marks of a text, without the white space between them."""
-        return regex.findall(WORD_PATTERN, text)
+        return _WORDS.findall(text)
 
     def decode(self, ids: Iterable[int], errors: str = "replace") -> str:
         """The words with one space between them; see `Tokenizer.decode`."""

@@ -174,7 +174,7 @@ def _spellings(
     merges: Merges, ids: Sequence[int], specials: Mapping[str, int]
 ) -> tuple[dict[str, int], list[list[str]]]:
     """All tokens and all merges in GPT-2's alphabet, special tokens under their names."""
-    spelled = [bytes_to_unicode()[byte] for byte in range(256)]
+    spelled = list(map(bytes_to_unicode().__getitem__, range(256)))
     for left, right in merges:
         spelled.append(spelled[left] + spelled[right])
     vocab = dict(zip(spelled, ids, strict=True))
