@@ -132,7 +132,6 @@ def test_another_environment_makes_everything_stale(book, monkeypatch):
     take_for_executed(book)
     monkeypatch.setenv("NEXT_TOKEN_DEVICE", "elsewhere")
     assert stale(book) == ["one", "two"]
-    monkeypatch.undo()
 
 
 def test_what_was_executed_by_the_builder_alone_has_no_state_and_is_stale(book):

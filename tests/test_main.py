@@ -47,9 +47,16 @@ def on_the_cpu(monkeypatch):
 
 
 @pytest.fixture(scope="module")
-def folder(text, tmp_path_factory):
+def monkeymodule():
+    """`monkeypatch` for fixtures of the whole module."""
+    with pytest.MonkeyPatch.context() as patch:
+        yield patch
+
+
+@pytest.fixture(scope="module")
+def folder(text, tmp_path_factory, monkeymodule):
     """A run of 8 steps; read only."""
-    os.environ["NEXT_TOKEN_DEVICE"] = "cpu"
+    monkeymodule.setenv("NEXT_TOKEN_DEVICE", "cpu")
     folder = tmp_path_factory.mktemp("runs") / "whole"
     assert main(["train", str(text), "--folder", str(folder), "--steps", "8", *SHORT]) == 0
     return folder
@@ -337,9 +344,9 @@ def test_a_released_model_is_used_like_a_run(tmp_path, capsys):
 
 
 @pytest.fixture(scope="module")
-def world_run(tmp_path_factory):
+def world_run(tmp_path_factory, monkeymodule):
     """A run of 4 steps on the micro-world, word by word; read only."""
-    os.environ["NEXT_TOKEN_DEVICE"] = "cpu"
+    monkeymodule.setenv("NEXT_TOKEN_DEVICE", "cpu")
     folder = tmp_path_factory.mktemp("worlds")
     (folder / "recipe.toml").write_text(
         '[data]\ntext = "micro-world"\ntokenizer = "words"\nseed = 3\n'

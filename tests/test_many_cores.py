@@ -159,8 +159,8 @@ def test_a_failure_in_a_process_shows_its_traceback():
 
 
 def test_processes_that_wait_for_ever_are_stopped():
-    with pytest.raises(TimeoutError, match="2 processes to end within 6 s"):
-        in_processes(2, waiting, seconds=6)
+    with pytest.raises(TimeoutError, match="2 processes to end within 12 s"):
+        in_processes(2, waiting, seconds=12)
 
 
 def waiting_for_one_that_sleeps(team):

@@ -465,15 +465,25 @@ def test_ids_must_be_integers():
 @pytest.mark.parametrize(
     ("estimate", "message"),
     [
-        (lambda grams: add_k(grams, -1.0, 3), "expected k at least 0, got -1.0"),
-        (lambda grams: interpolated(grams, 1.5), "expected a weight from 0 to 1, got 1.5"),
-        (lambda grams: discounted(grams, math.nan), "expected a discount from 0 to 1, got nan"),
+        *((lambda grams, k=k: add_k(grams, k, 3), "finite k") for k in (-1.0, math.inf, math.nan)),
+        *((lambda grams, m=m: interpolated(grams, m), "weight from 0") for m in (-0.1, 1.1)),
+        *(
+            (lambda grams, d=d: discounted(grams, d), "discount from 0")
+            for d in (-0.1, 1.5, math.nan)
+        ),
     ],
 )
-def test_an_estimate_with_negative_mass_is_refused(estimate, message):
+def test_what_makes_no_distribution_is_refused(estimate, message):
     (grams,) = count_ngrams([0, 1, 2, 0], order=1, vocabulary_size=3)
     with pytest.raises(ValueError, match=message):
         estimate(grams)
+
+
+@pytest.mark.parametrize("bound", [0, 1])
+def test_the_bounds_of_a_share_are_taken(bound):
+    (grams,) = count_ngrams([0, 1, 2, 0], order=1, vocabulary_size=3)
+    for table in (add_k(grams, 0, 3), interpolated(grams, bound), discounted(grams, bound)):
+        assert float(table.mass.sum() + table.left[0]) == pytest.approx(1)
 
 
 @pytest.mark.parametrize("method", ["log_probs", "score", "__call__"])

@@ -57,7 +57,7 @@ FLAGS = [
     ("model", "global_every", int, "every so-manieth layer sees all, the others a window"),
     ("training", "steps", int, "how many updates"),
     ("training", "learning_rate", float, "the greatest; reached at the end of the warm-up"),
-    ("training", "warm_up", int, "steps in which the rate rises (of a short run, half)"),
+    ("training", "warm_up", int, "steps in which the rate rises; unless given, half at most"),
     ("training", "weight_decay", float, "of the matrices"),
     ("training", "min_lr", float, "the learning rate of the last step"),
     ("training", "beta2", float, "of AdamW: how long it remembers the squares of gradients"),

@@ -43,7 +43,7 @@ from ..tokens.folders import SOURCE, fetch_gpt2_files
 from ..tools import downloads
 from ..tools.files import replacing, write_text
 from .gpt2 import GPT, GPTConfig
-from .llama import LLAMA, Layout, config_of
+from .llama import LLAMA, Layout, Shapes, config_of
 
 _NAMES = {"small": "gpt2", "medium": "gpt2-medium", "large": "gpt2-large", "xl": "gpt2-xl"}
 SIZES = {name: size for size, name in _NAMES.items()}
@@ -104,7 +104,7 @@ def load(folder: str | os.PathLike[str]) -> GPT:
             config,
             layout.shapes_of,
             block=layout.block,
-            where=f"{folder} (by its config.json)",
+            where=f"{folder} (config.json)",
             error=CheckpointError,
         )
         model = without_weights(config)
@@ -434,7 +434,7 @@ def _check_equal(
 def check_shapes(
     found: Mapping[str, tuple[int, ...]],
     config: GPTConfig,
-    shapes_of: Callable[[GPTConfig], Mapping[str, tuple[int, ...]]],
+    shapes_of: Callable[[GPTConfig], Shapes],
     *,
     block: re.Pattern[str],
     where: str,
@@ -446,33 +446,36 @@ def check_shapes(
         found: the shape of each tensor, by name.
         config, shapes_of: what there should be.
         block: matches the names of tensors of a block; its group is the number.
-        where: the file, and what implies the shapes, for the message.
+        where: the file, and where it describes itself, for the message.
         error: what is raised.
     """
+    cure = "; description and weights are of two models: take both from one place"
     blocks = {int(match[1]) for name in found if (match := block.match(name))}
     if len(blocks) != config.layers:  # a thousand million names are not written out to compare
-        raise error(f"expected tensors of {config.layers:,} blocks in {where}, got {len(blocks):,}")
+        raise error(
+            f"expected tensors of {config.layers:,} blocks in {where}, got {len(blocks):,}{cure}"
+        )
     expected = shapes_of(config)
-    missing, unknown = (
-        sorted(expected.keys() - found.keys()),
-        sorted(found.keys() - expected.keys()),
-    )
+    missing = sorted(expected.keys() - found.keys())
+    unknown = sorted(found.keys() - expected.keys())
     if missing or unknown:
         parts = [
             f"{kind}: {', '.join(names[:3])}{' …' if len(names) > 3 else ''} ({len(names)})"
             for kind, names in (("missing", missing), ("unknown", unknown))
             if names
         ]
-        raise error(f"expected the tensors of such a model in {where}, got {'; '.join(parts)}")
+        raise error(f"expected the tensors that {where} implies, got {'; '.join(parts)}{cure}")
     for name, shape in expected.items():
         if found[name] != shape:
-            raise error(f"expected {name} in {where} to have the shape {shape}, got {found[name]}")
+            raise error(
+                f"expected {name} in {where} to have the shape {shape}, got {found[name]}{cure}"
+            )
 
 
-def _released_shapes(config: GPTConfig) -> dict[str, tuple[int, ...]]:
+def _released_shapes(config: GPTConfig) -> Shapes:
     """The shape of each tensor in the released files, which hold (inputs, outputs)."""
     c, width = config.channels, config.width
-    sizes: dict[str, tuple[int, ...]] = {
+    sizes: Shapes = {
         "attn.c_attn": (c, 3 * c),
         "attn.c_proj": (c, c),
         "mlp.c_fc": (c, width),
@@ -480,7 +483,7 @@ def _released_shapes(config: GPTConfig) -> dict[str, tuple[int, ...]]:
         "ln_1": (c,),
         "ln_2": (c,),
     }
-    shapes: dict[str, tuple[int, ...]] = {"wte.weight": (config.vocabulary_size, c)}
+    shapes: Shapes = {"wte.weight": (config.vocabulary_size, c)}
     shapes["wpe.weight"] = (config.context_length, c)
     for i in range(config.layers):
         for part, shape in sizes.items():

@@ -22,6 +22,7 @@ chapter `likelihood/smoothing`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -54,11 +55,11 @@ def add_k(grams: Grams, k: float, vocabulary_size: int) -> Table:
         k: what is added to each count, at least 0.
         vocabulary_size: V.
     Raises:
-        ValueError: a k below 0.
+        ValueError: a k below 0, or without end.
     Source: Lidstone 1920. Derived as a posterior mean in the chapter.
     """
-    if not k >= 0:
-        raise ValueError(f"expected k at least 0, got {k}: less would leave a negative probability")
+    if not 0 <= k < math.inf:
+        raise ValueError(f"expected a finite k of at least 0, got {k}: it makes no distribution")
     denominators = grams.totals() + k * vocabulary_size
     mass = quotient(grams.counts, denominators[grams.context], 0.0)
     return Table.of(grams, mass, quotient(k * vocabulary_size, denominators, 1.0))
@@ -71,7 +72,7 @@ def interpolated(grams: Grams, weight: float) -> Table:
         grams: the n-grams of one length.
         weight: m, from 0 to 1.
     Raises:
-        ValueError: a weight outside.
+        ValueError: a weight below 0 or above 1.
     Source: Jelinek and Mercer 1980.
     """
     _check_share("weight", weight)
@@ -89,7 +90,7 @@ def discounted(grams: Grams, discount: float) -> Table:
         grams: the n-grams of one length.
         discount: D, from 0 to 1.
     Raises:
-        ValueError: a discount outside.
+        ValueError: a discount below 0 or above 1.
     Source: Ney, Essen and Kneser 1994.
     """
     _check_share("discount", discount)
@@ -296,9 +297,7 @@ def _held_out_weights(
 
 def _check_share(name: str, value: float) -> None:
     if not 0 <= value <= 1:
-        raise ValueError(
-            f"expected a {name} from 0 to 1, got {value}: it would leave a negative probability"
-        )
+        raise ValueError(f"expected a {name} from 0 to 1, got {value}: it makes no distribution")
 
 
 def _check_estimator(estimator: str, k: float, held_out: object) -> None:

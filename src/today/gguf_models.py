@@ -211,7 +211,7 @@ def config_of(file: GGUFFile) -> GPTConfig:
         config,
         _shapes_of,
         block=_BLOCK,
-        where=f"{file.path} (a Llama without biases, by what it says of itself)",
+        where=f"{file.path} (a Llama without biases, by its llama.block_count and sizes)",
         error=GGUFError,
     )
     return config

@@ -170,11 +170,17 @@ def bytes_to_unicode() -> dict[int, str]:
     return alphabet | {byte: chr(256 + number) for number, byte in enumerate(unseen)}
 
 
+def _alphabet() -> list[str]:
+    """The characters of the bytes 0 to 255."""
+    alphabet = bytes_to_unicode()
+    return [alphabet[byte] for byte in range(256)]
+
+
 def _spellings(
     merges: Merges, ids: Sequence[int], specials: Mapping[str, int]
 ) -> tuple[dict[str, int], list[list[str]]]:
     """All tokens and all merges in GPT-2's alphabet, special tokens under their names."""
-    spelled = list(map(bytes_to_unicode().__getitem__, range(256)))
+    spelled = _alphabet()
     for left, right in merges:
         spelled.append(spelled[left] + spelled[right])
     vocab = dict(zip(spelled, ids, strict=True))
@@ -192,7 +198,7 @@ def from_spellings(
     Every entry of the vocabulary must be a byte, made by a merge, or special: otherwise merges are
     missing, and texts would be encoded differently without a word.
     """
-    spelled = list(map(bytes_to_unicode().__getitem__, range(256)))
+    spelled = _alphabet()
     spelled += [left + right for left, right in merges]
     numbers = {token: number for number, token in enumerate(spelled)}
     for kind, wanted in (("bytes", spelled[:256]), ("merges", spelled[256:])):

@@ -43,17 +43,17 @@ def download(
     from tqdm import tqdm  # plain text in a notebook too; pooch's own bar asks for ipywidgets
 
     destination = Path(destination)
-    if _sha256_of(destination) == sha256:
+    if _sha256_if_there(destination) == sha256:
         return destination
     try:
         destination.parent.mkdir(parents=True, exist_ok=True)
         with replacing(destination) as partial:
             with tqdm(desc=url.rsplit("/", 1)[-1], total=1, unit="B", unit_scale=True) as bar:
                 HTTPDownloader(bar, chunk_size=1 << 16, timeout=timeout)(url, str(partial), None)
-            if (got := _sha256_of(partial)) != sha256:
+            if (got := sha256_of(partial)) != sha256:
                 raise OSError(f"{partial.stat().st_size:,} bytes came, but with SHA-256 {got}")
     except OSError as error:  # those of the library requests are some, too
-        there = _sha256_of(destination)
+        there = _sha256_if_there(destination)
         if there == sha256:  # another process was faster
             return destination
         raise DownloadError(
@@ -75,6 +75,6 @@ class DownloadError(OSError):
     """A file could not be fetched; the message says what to do without a network."""
 
 
-def _sha256_of(path: Path) -> str | None:
+def _sha256_if_there(path: Path) -> str | None:
     """The digest of a file in hexadecimal digits, or None where there is no file."""
     return sha256_of(path) if path.is_file() else None

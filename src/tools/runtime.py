@@ -48,10 +48,13 @@ def device(name: str | None = None) -> torch.device:
     return torch.device(name)
 
 
-# Dense products of matrices per second, by NVIDIA's data sheets: in bfloat16, and in TF32.
+# Dense products of matrices per second in bfloat16, by NVIDIA's data sheets; TF32 has half of it.
+# The first name that fits counts.
 _PEAKS = {
     "GH200": 989e12,
+    "H200 NVL": 835e12,
     "H200": 989e12,
+    "H100 NVL": 835e12,
     "H100 PCIe": 756e12,
     "H100": 989e12,
     "A100": 312e12,
@@ -64,6 +67,8 @@ def peak_flops(device: torch.device, precision: str, devices: int = 1) -> float 
     if device.type != "cuda":
         return None
     name = torch.cuda.get_device_name(device)
+    if re.search(r"\b(MIG|GRID)\b", name):  # a part of a card
+        return None
     for known, peak in _PEAKS.items():
         if re.search(rf"\b{known}\b", name):  # an L40S is no L4, an A1000 no A100
             return devices * peak / (1 if precision == "bfloat16" else 2)
