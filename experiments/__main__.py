@@ -53,10 +53,19 @@ def page(experiment, kept):
     return [f"# {title}", "", how, "", *lines]
 
 
+def known(name):
+    """The name of an experiment; argparse says why another word is none."""
+    if name not in NAMES:
+        raise argparse.ArgumentTypeError(f"expected a name of {NAMES}, got {name!r}")
+    return name
+
+
 def main(arguments=None):
     parser = argparse.ArgumentParser(prog="python -m experiments", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(NAMES)}; or all")
+    parser.add_argument(
+        "names", nargs="*", type=known, metavar="NAME", help=f"of {', '.join(NAMES)}; or all"
+    )
     parser.add_argument("--quick", action="store_true", help="smaller; never into results")
     parser.add_argument("--to", type=Path, help="where the records go; results, if not quick")
     parser.add_argument("--cache", type=Path, default=ROOT / "_build" / "experiments")
@@ -64,8 +73,6 @@ def main(arguments=None):
         "--jobs", type=int, default=1, help="processes side by side, where they can"
     )
     options = parser.parse_args(arguments)
-    if unknown := set(options.names) - set(NAMES):
-        parser.error(f"expected names of {NAMES}, got {sorted(unknown)}")
     one_thread()
     default = tempfile.mkdtemp() if options.quick and not options.to else ROOT / "results"
     target = Path(options.to or default)
