@@ -14,17 +14,12 @@ A chapter's cells share one kernel (see `_ext/kernels.py`); with several workers
 ``-n 2 --dist loadfile``.
 """
 
-import re
 from collections import defaultdict
 
 import pytest
-from jupytext.myst import get_parser, matches_mystnb, myst_to_notebook
+from jupytext.myst import matches_mystnb, myst_to_notebook
 from nbval.plugin import IPyNbCell, IPyNbFile
-
-ANSI_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
-CELL_FRAME = re.compile(r"Cell In\[\d+\], line (\d+)")
-GLUED = "application/papermill.record/text/plain"  # what `glue` keeps for the text
-CHAINED = re.compile(r"(?:During handling of|The above exception was)[^\n]*exception[^\n]*\n")
+from verdict import code_cells, error_in, failing_line, fault_of, must_raise, said_by
 
 
 def pytest_addoption(parser):
@@ -89,25 +84,11 @@ class Chapter(IPyNbFile):
             )
 
 
-def code_cells(text, notebook):
-    """Pair each code cell with the line, counted from 1, on which its code begins."""
-    fences = [
-        token
-        for token in get_parser().parse(text + "\n")
-        if token.type == "fence" and token.level == 0 and token.info.startswith("{code-cell}")
-    ]
-    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    for fence, cell in zip(fences, cells, strict=True):
-        closing_line = fence.map[1]
-        yield closing_line - len(cell.source.split("\n")), cell
-
-
 class Cell(IPyNbCell):
     """One code cell; its options come from its tags, and `raises-exception` is the only one."""
 
     def __init__(self, *, first_line, cell, **kwargs):
-        must_raise = "raises-exception" in cell.metadata.get("tags", [])
-        options = defaultdict(bool, check_exception=must_raise)
+        options = defaultdict(bool, check_exception=must_raise(cell))
         super().__init__(cell=cell, options=options, **kwargs)
         self.obj.__doc__ = cell.source  # shown by --collect-only -v
         self.first_line = first_line
@@ -122,49 +103,27 @@ class Cell(IPyNbCell):
     def runtest(self):
         try:
             super().runtest()
-            if self.options["check_exception"] and self.error is None:
-                self.raise_cell_error(
-                    "the cell is tagged raises-exception, but it raised nothing: "
-                    "drop the tag, or restore the failure that the text speaks of"
-                )
-            for shown in self.glued:
-                if shown.startswith("np."):
-                    self.raise_cell_error(f"expected a plain number to glue, got {shown}: float(…)")
+            if reason := fault_of(self.cell, self.outputs):
+                self.raise_cell_error(reason)
         except Exception:
-            self.parent.failed_line = self.failing_line()
+            self.parent.failed_line = failing_line(self.first_line, self.outputs)
             raise
         finally:
             self.show_streams()
 
     @property
-    def error(self):
-        """The error that the kernel sent back, if any."""
-        return next((o for o in self.test_outputs or () if o.output_type == "error"), None)
-
-    @property
-    def glued(self):
-        """What this cell glued, as it would be shown."""
-        data = (output.get("data", {}) for output in self.test_outputs or ())
-        return [kept[GLUED] for kept in data if GLUED in kept]
-
-    def failing_line(self):
-        """The statement of this cell that failed: its frame opens the last traceback."""
-        traceback = "\n".join(self.error.traceback) if self.error else ""
-        last = CHAINED.split(ANSI_COLOUR.sub("", traceback))[-1]
-        frame = CELL_FRAME.search(last)
-        return self.first_line + (int(frame[1]) - 1 if frame else 0)
+    def outputs(self):
+        return self.test_outputs or ()
 
     def show_streams(self):
         for name in ("stdout", "stderr"):
-            outputs = self.test_outputs or ()
-            text = "".join(o.text for o in outputs if o.get("name") == name)
+            text = "".join(o.text for o in self.outputs if o.get("name") == name)
             if text:
                 self.add_report_section("call", name, text)
 
     def repr_failure(self, excinfo):
-        reason = str(excinfo.value)
-        error = self.error
-        if error and not self.parent.timed_out:
-            reason = f"{error.ename}: {error.evalue}".removesuffix(": ")
+        error = error_in(self.outputs)
+        reason = said_by(error) if error and not self.parent.timed_out else str(excinfo.value)
         traceback = "\n".join(error.traceback) if error else self.cell.source
-        return f"{self.parent.nodeid}:{self.failing_line()}: {reason}\n\n{traceback}"
+        line = failing_line(self.first_line, self.outputs)
+        return f"{self.parent.nodeid}:{line}: {reason}\n\n{traceback}"

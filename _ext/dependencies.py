@@ -22,7 +22,7 @@ from jupytext.myst import myst_to_notebook
 
 ROOT = Path(__file__).parents[1]
 BESIDE_TESTS = ("tests", "_ext", ".")  # where a test finds what it imports
-RUNS_TESTS = ("conftest.py", "pyproject.toml", "_ext/kernels.py")
+RUNS_TESTS = ("conftest.py", "pyproject.toml", "_ext/kernels.py", "_ext/verdict.py")
 KEPT_FOLDERS = ("_ext", "_static", ".binder", ".ci", ".github", ".jupyter")
 OURS = ("next-token ", "next_token ")  # in its folder it is found twice, elsewhere once
 NAMED = re.compile(r"src(\.\w+)+")

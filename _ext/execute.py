@@ -2,8 +2,8 @@
 
 What a chapter put out is kept in the builder's cache, together with a key of all that it depends on
 (`dependencies.py`). The cache itself would notice a change of the chapter's cells only, so what has
-another key by now is taken out before anything is executed. A chapter that fails here is executed
-once more by the builder, which then says what is wrong.
+another key by now is taken out before anything is executed. A chapter is judged as nbval judges it
+(`verdict.py`), and `make test` takes over what passed (`seen.py`). A faulty book is not built.
 """
 
 import argparse
@@ -22,7 +22,10 @@ from jupyter_cache.base import CacheBundleIn
 from jupyter_cache.executors.utils import single_nb_execution
 from jupyter_cache.readers import get_reader
 from kernels import use_local_sockets
+from nbclient.exceptions import CellTimeoutError, DeadKernelError
+from seen import executed
 from shares import expected, together, told
+from verdict import faults
 
 CACHE = Path("_build", ".jupyter_cache")
 READER = {"name": "myst_nb_md", "type": "plugin"}
@@ -69,11 +72,17 @@ def forget_stale(states, root=ROOT):
 
 
 def execute(path, state, limit, root=ROOT):
-    """Execute one chapter into the cache; the seconds that it took, or None if it failed."""
-    notebook = read(path)
-    result = single_nb_execution(notebook, str(path.parent), limit, allow_errors=False)
-    if result.err is not None:
-        return None
+    """Execute one chapter into the cache; the seconds that it took, or what is wrong with it."""
+    name, notebook = path.relative_to(root).as_posix(), read(path)
+    try:
+        result = single_nb_execution(notebook, str(path.parent), limit, allow_errors=False)
+    except DeadKernelError as error:
+        return f"{name}: {error}"
+    found = list(faults(path.read_text(encoding="utf-8"), result.nb))
+    if isinstance(result.err, CellTimeoutError):  # it was interrupted, where it stood
+        found[-1:] = [(found[-1][0], f"the cell took more than {limit} seconds")]
+    if found:
+        return "\n".join(f"{name}:{line}: {reason}" for line, reason in found)
     kept = {"execution_seconds": result.time, "state": state}
     get_cache(str(root / CACHE)).cache_notebook_bundle(
         CacheBundleIn(result.nb, str(path), data=kept), check_validity=False, overwrite=True
@@ -108,33 +117,40 @@ class Progress:
 
     def finish(self, name, taken):
         """One more is done; in a terminal only failures get a line of their own."""
-        self.done[name] = self.shares[name] if taken is None else taken
-        news = f"   {name}: {'FAILED' if taken is None else f'{taken:.0f} s'}"
-        self.tell(news if taken is None or not self.file.isatty() else None)
+        failed = isinstance(taken, str)
+        self.done[name] = self.shares[name] if failed else taken
+        news = f"   {name}: {'FAILED' if failed else f'{taken:.0f} s'}"
+        self.tell(news if failed or not self.file.isatty() else None)
         if self.file.isatty() and len(self.done) == len(self.shares):
             print(file=self.file)
 
 
 def execute_all(states, workers, limit, root=ROOT):
-    """Execute these chapters side by side, the longest first."""
+    """Execute these chapters side by side, the longest first; what is wrong with them."""
     names = {path: path.relative_to(root).as_posix() for path in states}
     shares = expected(names.values())
     duration = told(together(shares, workers))
     count = f"{len(states)} chapters" if len(states) > 1 else "1 chapter"
     print(f"   {count} to execute, up to {workers} side by side: {duration}", flush=True)
     progress = Progress(shares, workers)
-    spawn = get_context("spawn")
+    found, spawn = [], get_context("spawn")
     with ProcessPoolExecutor(workers, mp_context=spawn, initializer=use_local_sockets) as pool:
         pending = {
-            pool.submit(execute, path, states[path], limit, root): names[path]
+            pool.submit(execute, path, states[path], limit, root): path
             for path in sorted(states, key=lambda path: -shares[names[path]])
         }
         while pending:
             finished, _ = wait(pending, timeout=TICK, return_when=FIRST_COMPLETED)
             for result in finished:
-                progress.finish(pending.pop(result), result.result())
+                path, taken = pending.pop(result), result.result()
+                progress.finish(names[path], taken)
+                if isinstance(taken, str):
+                    found.append(taken)
+                else:
+                    executed([path], root)
             if not finished:
                 progress.tell()
+    return found
 
 
 def main(arguments=None, root=ROOT):
@@ -154,7 +170,10 @@ def main(arguments=None, root=ROOT):
     if stale:
         settings = yaml.safe_load((root / "_config.yml").read_text(encoding="utf-8"))
         limit = settings["execute"]["timeout"]
-        execute_all({path: states[path] for path in stale}, workers, limit, root)
+        found = execute_all({path: states[path] for path in stale}, workers, limit, root)
+        if found:
+            print("== Book: not written, since a chapter is wrong", *found, sep="\n")
+            return 1
     # The pages are always written afresh, because Sphinx repeats no warning about a page that it
     # does not read again.
     for made in ("html", ".doctrees", "jupyter_execute", "shown"):

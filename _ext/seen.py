@@ -2,18 +2,24 @@
 
 A plugin of pytest, which `conftest.py` registers where one of its options is given. What it
 remembers are files: a chapter, or a module of tests, and the state in which all in it passed
-(`dependencies.py`). ``--seen=all`` runs everything, ``--seen=changed`` what has not passed in the
-state in which it is now. ``--measure`` keeps the seconds that each file took (`shares.py`).
+(`dependencies.py`). ``--seen=all`` runs everything but chapters that `make book` has executed in
+this state, as strictly (`verdict.py`); of these nbval runs a tenth once more, which the commit
+draws. ``--seen=changed`` runs what has not passed in the state in which it is now. ``--measure``
+keeps the seconds that each file took (`shares.py`).
 """
 
 import json
+import math
+import time
 from collections import defaultdict
 from pathlib import Path
 
 import pytest
-from dependencies import RUNS_TESTS, files_in, state_of_chapter, state_of_test
+from dependencies import RUNS_TESTS, digest, files_in, state_of_chapter, state_of_test
+from provenance import git
 from shares import expected, keep, together, told
 
+EXECUTED = Path("_build", "executed.json")  # {chapter: its state and when}, by `make book`
 PASSED = Path("_build", "passed.json")
 RUN = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)  # to the end
 
@@ -36,6 +42,25 @@ def states_of(places, root):
     return states
 
 
+def kept(path):
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+
+
+def executed(paths, root, now=None):
+    """Remember that the builder has executed these chapters, and found no fault."""
+    found = kept(root / EXECUTED)
+    for name, state in states_of(paths, root).items():
+        found[name] = {"state": state, "at": now or time.time()}
+    (root / EXECUTED).parent.mkdir(exist_ok=True)
+    (root / EXECUTED).write_text(json.dumps(found), encoding="utf-8")
+
+
+def drawn(names, root):
+    """A tenth of these, another for each commit."""
+    commit = git(root, "rev-parse", "HEAD") or ""
+    return sorted(names, key=lambda name: digest(commit, name))[: math.ceil(len(names) / 10)]
+
+
 def file_of(nodeid):
     return nodeid.split("::")[0]
 
@@ -45,18 +70,24 @@ class Seen:
 
     def __init__(self, config):
         self.config, self.root = config, config.rootpath
-        self.passed, self.states, self.left_out = {}, {}, set()
+        self.passed, self.states, self.left_out, self.by_builder = {}, {}, set(), {}
         self.seconds, self.failed = defaultdict(float), set()
         if hasattr(config, "workerinput"):
             self.left_out = set(config.workerinput["left_out"])
         elif config.option.seen:
             places = [config.invocation_params.dir / each for each in config.args]
             self.states = states_of(places, self.root)
-            if (self.root / PASSED).exists():
-                self.passed = json.loads((self.root / PASSED).read_text(encoding="utf-8"))
+            self.passed = kept(self.root / PASSED)
+            self.by_builder = {
+                name: each["at"]
+                for name, each in kept(self.root / EXECUTED).items()
+                if self.states.get(name) == each["state"]
+            }
+            self.again = drawn(self.by_builder, self.root)
+            self.left_out = self.by_builder.keys() - self.again
             if config.option.seen == "changed":
-                same = self.states.items() & self.passed.items()
-                self.left_out = {name for name, _ in same}
+                same = {name for name, _ in self.states.items() & self.passed.items()}
+                self.left_out = self.by_builder.keys() | same
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node):
@@ -66,7 +97,15 @@ class Seen:
         left = self.states.keys() - self.left_out
         workers = getattr(self.config.option, "numprocesses", None) or 1
         duration = told(together(expected(left), workers))
-        return [f"files: {len(left)} of {len(self.states)}, {duration}"] if self.states else None
+        lines = [f"files: {len(left)} of {len(self.states)}, {duration}"] if self.states else []
+        if taken := self.by_builder.keys() & self.left_out:
+            minutes = (time.time() - min(self.by_builder[name] for name in taken)) / 60
+            lines.append(
+                f"{len(taken)} chapters: executed by `make book` at most {math.ceil(minutes)} "
+                f"minutes ago, unchanged since; nbval runs {len(left & self.by_builder.keys())} "
+                "of that build again"
+            )
+        return lines
 
     def pytest_ignore_collect(self, collection_path):
         left_out = any(collection_path == self.root / name for name in self.left_out)
@@ -91,6 +130,7 @@ class Seen:
         partly = self.config.option.keyword or self.config.option.maxfail
         if hasattr(self.config, "workerinput") or partly or exitstatus not in RUN:
             return
+        self.passed |= {name: self.states[name] for name in self.by_builder}
         for name in self.seconds.keys() & self.states.keys():
             self.passed.pop(name, None)
             if name not in self.failed:

@@ -7,6 +7,7 @@ it renews theirs only.
 
 import json
 import os
+import re
 from pathlib import Path
 from statistics import median
 
@@ -47,11 +48,19 @@ def keep(measured, root, kept=KEPT):
     kept.write_text(json.dumps(rounded, indent=0) + "\n", encoding="utf-8")
 
 
+def promised(name, root=Path(__file__).parents[1]):
+    """The seconds that the head of a chapter names; None where there is no such head."""
+    path = root / name
+    found = path.suffix == ".md" and path.exists() and path.read_text(encoding="utf-8")
+    said = re.search(r"^\*\*Time\*\*: .*?(\d+)\s+seconds to run", found or "", re.MULTILINE)
+    return float(said[1]) if said else None
+
+
 def expected(names, kept=None):
-    """{name: seconds}; what was never measured counts as the median of what was."""
+    """{name: seconds}: measured, or promised by a chapter's head, or the median of what was."""
     kept = seconds() if kept is None else kept
     usual = median(kept.values()) if kept else 10.0
-    return {name: kept.get(name, usual) for name in names}
+    return {name: kept.get(name) or promised(name) or usual for name in names}
 
 
 def together(shares, workers):

@@ -19,9 +19,9 @@ from mdit_py_plugins.myst_blocks import myst_block_plugin
 from mdit_py_plugins.myst_role import myst_role_plugin
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT))  # for `python tests/reproduce.py`; pytest has done so already
+sys.path.insert(0, str(ROOT / "_ext"))  # for `python tests/reproduce.py`; pytest has done so
 
-from conftest import code_cells  # noqa: E402
+from verdict import code_cells  # noqa: E402
 
 VERBATIM = ("code-cell", "code-block", "literalinclude", "math", "raw")
 DIRECTIVE = re.compile(r"\{([\w:-]+)\}\s*(.*)")

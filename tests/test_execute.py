@@ -8,6 +8,7 @@ import execute
 import pytest
 import shares
 from chapters import ROOT, chapters
+from dependencies import RUNS_TESTS
 from execute import CACHE, Progress, files_of, forget_stale, read, state_of_chapter
 from jupyter_cache import get_cache
 from jupyter_cache.base import CacheBundleIn
@@ -18,6 +19,7 @@ FILES = {
     "_toc.yml": "root: index\nchapters:\n- file: book/part/one\n- file: book/part/two\n",
     "_config.yml": "execute: {timeout: 60}\n",
     "index.md": "# Contents\n",
+    **dict.fromkeys(RUNS_TESTS, ""),
     "src/__init__.py": "",
     "src/alone.py": "def value():\n    return 1\n",
     "src/shared.py": "VALUE = 2\n",
@@ -204,7 +206,39 @@ def test_a_chapter_that_fails_is_named_and_is_executed_again(book, monkeypatch, 
     edit(book / "src/alone.py", "return 1", "return 1 / 0")
     for _ in range(2):
         assert execute.main([], book) == 1
-        assert "book/part/one.md: FAILED" in capfd.readouterr().out
+        said = capfd.readouterr().out
+        assert "book/part/one.md: FAILED" in said
+        assert "\nbook/part/one.md:17: ZeroDivisionError: division by zero\n" in said
+    assert stale(book) == ["one"]
+
+
+FAULTS = {
+    "assert 1 == 2, 'not so'": "AssertionError: not so",
+    "# +tag raises-exception": "the cell is tagged raises-exception, but it raised nothing",
+    "import numpy\nfrom myst_nb import glue\nglue('x', numpy.float64(1), display=False)": (
+        "expected a plain number to glue, got np.float64(1.0)"
+    ),
+    "import time\ntime.sleep(60)": "the cell took more than 8 seconds",
+    "import os\nos._exit(1)": "Kernel died",
+}
+
+
+@pytest.mark.parametrize("cell", FAULTS)
+def test_each_fault_stops_the_build_and_is_told_with_file_and_line(book, monkeypatch, capfd, cell):
+    monkeypatch.setattr(execute.subprocess, "run", lambda *a, **k: pytest.fail("pages written"))
+    take_for_executed(book)
+    edit(book / "_config.yml", "60", "8")
+    edit(book / "book/part/one.md", "print(value())", f"print(value())\n{cell}")
+    if "raises" in cell:
+        edit(book / "book/part/one.md", "ipython3\n", "ipython3\n:tags: [raises-exception]\n\n")
+    assert execute.main([], book) == 1
+    said = capfd.readouterr().out
+    assert FAULTS[cell] in said
+    text = (book / "book/part/one.md").read_text(encoding="utf-8")
+    first = text[: text.index("from src.alone")].count("\n") + 1
+    last = text[: text.rindex("```")].count("\n")
+    line = "" if "_exit" in cell else last if "assert" in cell or "sleep" in cell else first
+    assert f"\nbook/part/one.md:{line}" in said
     assert stale(book) == ["one"]
 
 
@@ -232,7 +266,7 @@ def test_the_time_left_is_the_rest_of_the_shares_at_the_pace_so_far():
 def test_a_terminal_keeps_one_line_and_every_failure():
     progress = Progress({"a": 1.0, "b": 1.0}, workers=1, clock=lambda: 0.0, file=Terminal())
     progress.finish("a", 2.0)
-    progress.finish("b", None)
+    progress.finish("b", "b:1: wrong")
     lines = progress.file.getvalue().split("\n")
     shown = [line.split("\x1b[K")[-1] for line in lines]
     assert shown == ["   b: FAILED", "   2 of 2 chapters, less than a minute left", ""]
@@ -251,6 +285,16 @@ def test_a_container_may_have_fewer_cores_than_the_machine(tmp_path, text, limit
     write(tmp_path / "cpu.max", text)
     everywhere = shares.available_cores(tmp_path / "absent")
     assert shares.available_cores(tmp_path / "cpu.max") == (limited or everywhere)
+
+
+def test_a_chapter_that_was_never_measured_takes_what_its_head_says():
+    training = "book/gpt/training.md"
+    assert shares.expected([training, "book/index.md"], {}) == {
+        training: shares.promised(training),
+        "book/index.md": 10.0,
+    }
+    assert shares.promised(training) > 30
+    assert shares.expected([training], {training: 3.0}) == {training: 3.0}
 
 
 def test_shares_that_are_measured_anew_are_renewed_and_others_kept(tmp_path):

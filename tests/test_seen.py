@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 import shares
-from seen import Seen, states_of
+from seen import Seen, drawn, executed, states_of
 from test_execute import edit, write
 from test_nbval import HEADER, make_book, run_pytest
 
@@ -157,6 +157,29 @@ def test_what_has_passed_is_run_again_only_after_a_change(project):
 def test_a_run_of_a_part_is_not_remembered(project, part):
     every = set(states(project))
     assert run_of(project, "all", **part) == run_of(project, "changed") == every
+
+
+def test_what_the_builder_has_executed_is_taken_over_until_it_changes(project):
+    chapter = project / "book/part/chapter.md"
+    others = [chapter.with_stem(f"other{i}") for i in range(11)]
+    for other in others:
+        write(other, chapter.read_text(encoding="utf-8"))
+    every = set(states(project))
+    executed([chapter, *others], project)
+    again = run_of(project, "all") & {"chapter", *(path.stem for path in others)}
+    assert len(again) == 2  # a tenth of twelve, and no less
+    assert run_of(project, "changed") == set()
+    edit(project / "src/one.py", "1", "3")  # which all of them import
+    assert run_of(project, "all") == every
+
+
+def test_each_commit_draws_another_tenth(monkeypatch, tmp_path):
+    tenths = []
+    for commit in ("a", "b", None):
+        monkeypatch.setattr("seen.git", lambda *a, commit=commit: commit)
+        tenths.append(drawn([f"chapter {i}" for i in range(50)], tmp_path))
+    assert [len(tenth) for tenth in tenths] == [5, 5, 5]
+    assert tenths[0] != tenths[1]
 
 
 def run(project, *options):
