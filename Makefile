@@ -19,7 +19,7 @@ READY := $(VENV)/ready-$(shell { $(PYTHON) -VV; cat $(REQUIREMENTS) constraints.
 SIDE_BY_SIDE = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help book test test-changed lab chapter check-site reproduce teeth rehearse bench record quick clean
+.PHONY: help book test test-changed lab chapter check-site reproduce teeth rehearse bench record quick weekly clean
 
 help:  ## list the targets
 	@echo "The Next Token: make what?"
@@ -91,6 +91,10 @@ bench: $(READY)  ## time src beside named peers, as ratios, and record them in r
 
 record: $(READY)  ## repeat what chapters show as recorded: make record NAME=reversal, or all (hours)
 	@$(BIN)/python -m experiments $(NAME)
+
+weekly: $(READY)  ## the tests that are slow and rare: kills, processes, the rehearsed device
+	@echo "== Weekly tests"
+	@$(BIN)/pytest $(SIDE_BY_SIDE) -m weekly tests
 
 quick: $(READY)  ## run every experiment in small, and keep nothing (some minutes)
 	@echo "== Experiments in small"

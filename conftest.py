@@ -14,12 +14,15 @@ A chapter's cells share one kernel (see `_ext/kernels.py`); with several workers
 ``-n 2 --dist loadfile``.
 """
 
+import re
 from collections import defaultdict
 
 import pytest
 from jupytext.myst import matches_mystnb, myst_to_notebook
 from nbval.plugin import IPyNbCell, IPyNbFile
 from verdict import code_cells, error_in, failing_line, fault_of, must_raise, said_by
+
+MODULE_MARK = re.compile(r"^pytestmark = pytest\.mark\.(\w+)", re.MULTILINE)
 
 
 def pytest_addoption(parser):
@@ -37,6 +40,15 @@ def pytest_configure(config):
         from seen import Seen
 
         config.pluginmanager.register(Seen(config), "seen")
+
+
+def pytest_ignore_collect(collection_path, config):
+    """Leave out a module of tests whose mark is not asked for: to collect it takes longer."""
+    if collection_path.suffix == ".py" and collection_path.name.startswith("test_"):
+        mark = MODULE_MARK.search(collection_path.read_text(encoding="utf-8"))
+        if mark and f"not {mark[1]}" in config.option.markexpr:
+            return True
+    return None  # leaves it to others
 
 
 def pytest_collect_file(file_path, parent):

@@ -306,6 +306,7 @@ def test_windows_that_do_not_advance_are_refused(folder):
         scores(open_run(folder), [Document("a", TEXT[:300])], stride=0)
 
 
+@pytest.mark.weekly
 def test_two_processes_make_the_run_of_one(folder, text, tmp_path):
     shared = tmp_path / "shared"
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]

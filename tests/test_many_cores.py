@@ -74,6 +74,7 @@ def losses_of_engines(team, engines, dtype, optimiser, steps):
     return {"losses": losses, "held": held}
 
 
+@pytest.mark.weekly
 @pytest.mark.parametrize("processes", [2, 4])
 def test_engines_give_the_losses_of_one_process(processes):
     """Plain SGD in float64, for Adam would hide a factor in the gradients."""
@@ -94,6 +95,7 @@ def test_engines_give_the_losses_of_one_process(processes):
         assert other["losses"]["ddp"] == answer["losses"]["ddp"]
 
 
+@pytest.mark.weekly
 def test_fsdp_holds_the_share_that_the_table_says():
     answers = in_processes(
         2, losses_of_engines, engines=["ddp", "fsdp"], dtype="float32", optimiser="AdamW", steps=2

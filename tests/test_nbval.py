@@ -9,8 +9,11 @@ import subprocess
 import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+
+from conftest import pytest_ignore_collect
 
 ROOT = Path(__file__).parents[1]
 
@@ -256,3 +259,14 @@ def test_a_run_that_collects_no_cell_is_a_failure(tmp_path, workers):
     done = run_pytest(folder, "--nbval", "book", "test_other.py", *workers)
     assert done.returncode == pytest.ExitCode.TESTS_FAILED, done.stdout
     assert "--nbval found no code cell in 'book test_other.py'" in done.stdout
+
+
+def test_a_module_whose_mark_is_not_asked_for_is_not_even_collected(tmp_path):
+    def left_out(text, marks):
+        (tmp_path / "test_one.py").write_text(text)
+        config = SimpleNamespace(option=SimpleNamespace(markexpr=marks))
+        return pytest_ignore_collect(tmp_path / "test_one.py", config)
+
+    assert left_out("pytestmark = pytest.mark.site\n", "not site and not weekly")
+    assert not left_out("pytestmark = pytest.mark.site\n", "site")
+    assert not left_out("@pytest.mark.site\ndef test(): ...\n", "not site")

@@ -115,6 +115,7 @@ def test_a_model_of_ours_gives_its_logits_there(hugging_face, tmp_path, ids, opt
     assert greatest_difference(their_model.double().eval()(ids).logits, expected) < 1e-12
 
 
+@pytest.mark.weekly
 def test_a_model_of_the_size_of_gpt2_small_gives_its_logits_here(hugging_face, tmp_path):
     torch.manual_seed(0)
     their_model = hugging_face.GPT2LMHeadModel(hugging_face.GPT2Config()).eval()

@@ -24,6 +24,8 @@ from src.gpt.sampling import generate
 from src.gpt.training import TrainConfig, train
 from src.likelihood.batches import Batches
 
+pytestmark = pytest.mark.weekly
+
 DEVICES = ["rehearsed", *(["cuda"] if torch.cuda.is_available() else [])]
 ROOT = Path(__file__).parents[1]
 HEADER = (ROOT / "book/likelihood/surprise.md").read_text(encoding="utf-8").split("\n(")[0]

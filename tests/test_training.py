@@ -1070,6 +1070,7 @@ STEPS = 150
 KILLED = -signal.SIGKILL
 
 
+@pytest.mark.weekly
 def test_a_run_killed_twenty_times_inside_saving_ends_in_the_same_bits(
     server, undisturbed, tmp_path
 ):
@@ -1086,6 +1087,7 @@ def test_a_run_killed_twenty_times_inside_saving_ends_in_the_same_bits(
     assert same_run(tmp_path, undisturbed)
 
 
+@pytest.mark.weekly
 def test_a_run_killed_twenty_times_at_random_moments_ends_in_the_same_bits(
     server, undisturbed, tmp_path
 ):
@@ -1255,6 +1257,7 @@ def test_shares_that_are_gone_are_named(tmp_path):
         long_run(training_runs.small_gpt(), None, tmp_path, sharded=True, resume=True)
 
 
+@pytest.mark.weekly
 @pytest.mark.parametrize(("engine", "sharded"), [("sum", False), ("fsdp", True)])
 def test_one_of_four_processes_is_killed_and_none_waits_for_it(server, tmp_path, engine, sharded):
     """`experiments/many_processes` does so twenty times, and has torchrun start them again."""
