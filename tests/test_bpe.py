@@ -942,3 +942,21 @@ def test_words_are_not_loaded_as_characters(tmp_path):
     WordTokenizer.train("to be").save(tmp_path / "words.json")
     with pytest.raises(ValueError, match="of characters"):
         CharacterTokenizer.load(tmp_path / "words.json")
+
+
+class Counted(list):
+    """A list that counts how often it is read."""
+
+    read = 0
+
+    def __getitem__(self, place):
+        self.read += 1
+        return super().__getitem__(place)
+
+
+def test_a_merge_rewrites_a_word_once_however_often_it_holds_the_pair():
+    index = PairIndex({"ab" * 500: 3, "cab": 2})
+    index.words = Counted(index.words)
+    index.merge("ab", chr(256))
+    assert index.words.read == 2
+    assert list(index.words) == [chr(256) * 500, "c" + chr(256)]

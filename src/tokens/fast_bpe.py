@@ -90,7 +90,7 @@ class PairIndex:
         """
         left, right = pair
         befores, afters = defaultdict(list), defaultdict(list)  # neighbour -> numbers of words
-        for number in self.where.pop(pair):
+        for number in dict.fromkeys(self.where.pop(pair)):  # each word once, however often it held
             word = self.words[number]
             merged = self.words[number] = word.replace(pair, new)
             if len(merged) == len(word):  # the pair has gone from this word before
