@@ -4,6 +4,7 @@ import contextlib
 import io
 import json
 import os
+import shutil
 import subprocess
 import sys
 from itertools import islice
@@ -24,6 +25,7 @@ from src.likelihood.smoothing import NgramModel
 from src.texts import labelled
 from src.texts.corpora import Corpus, Document
 from src.tokens.bpe import BytePairTokenizer
+from src.tools import checkpoints
 
 TEXT = "".join(
     f"Paragraph {i}: the {animal} sat on the {thing}.\n\n"
@@ -172,6 +174,44 @@ def test_a_run_that_was_interrupted_goes_on_to_the_same_end(folder, text, tmp_pa
     assert main(["train", "--folder", str(cut), "--resume", "--quiet"]) == 0
     assert (cut / "tokenizer.json").stat().st_mtime_ns == begun  # it was not made anew
     states = [torch.load(f / "last.pt", weights_only=True)["model"] for f in (folder, cut)]
+    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+
+
+def test_without_a_run_and_without_a_text_nothing_is_resumed(tmp_path, capsys):
+    status, _, err = said(capsys, "train", "--folder", tmp_path / "typo", "--resume", "--quiet")
+    assert status == 1
+    assert f"expected a run in {tmp_path / 'typo'} to go on with, found none" in err
+    assert not (tmp_path / "typo").exists()
+
+
+def test_a_named_text_is_begun_where_there_is_no_run_and_says_so(text, tmp_path, capsys):
+    command = ["train", text, "--folder", tmp_path / "new", "--resume", "--steps", "4", *SHORT]
+    status, _, err = said(capsys, *command)
+    assert status == 0
+    assert f"note: no run in {tmp_path / 'new'}: begun afresh" in err
+    assert "afresh" not in said(capsys, *command)[2]
+
+
+def test_a_run_that_has_lost_its_last_checkpoint_is_not_begun_again(folder, tmp_path, capsys):
+    lost = shutil.copytree(folder, tmp_path / "lost", ignore=shutil.ignore_patterns("last.pt"))
+    before = {path.name: path.read_bytes() for path in lost.iterdir()}
+    command = ["train", "--folder", lost, "--resume", "--max-steps", "12", "--quiet"]
+    status, _, err = said(capsys, *command)
+    assert status == 1
+    assert f"expected {lost / 'last.pt'} to go on from" in err
+    assert {path.name: path.read_bytes() for path in lost.iterdir()} == before
+    advised = ["train", "--init-from", lost, "--folder", tmp_path / "on", "--steps", "2", "--quiet"]
+    assert said(capsys, *advised, read_toml(lost / "run.toml")["data"]["text"])[0] == 0
+
+
+def test_a_run_that_was_killed_before_its_first_checkpoint_may_begin_again(folder, tmp_path):
+    killed = shutil.copytree(folder, tmp_path / "killed")
+    for name in ("last.pt", "log.csv"):
+        (killed / name).unlink()
+    best = torch.load(killed / "best.pt", weights_only=True)
+    checkpoints.write(killed / "best.pt", best | {"step": 0})
+    assert main(["train", "--folder", str(killed), "--resume", "--quiet"]) == 0
+    states = [torch.load(f / "last.pt", weights_only=True)["model"] for f in (folder, killed)]
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
 
 
@@ -384,6 +424,28 @@ def test_a_perfect_model_is_named_beside_the_score(world_run, capsys):
     tokens = sum(len(document.text.split()) + 1 for document in test)
     assert f"a perfect model: {nats / tokens:.4f} nats" in out
     assert f"{tokens:,} tokens" in out
+
+
+def test_text_that_a_tokenizer_loses_gives_no_bits_per_byte(world_run, tmp_path, capsys):
+    strange = tmp_path / "strange.txt"
+    strange.write_text("qwx vbn mmq . zzy\n\nxxv qqp .\n", encoding="utf-8")
+    status, out, _ = said(capsys, "evaluate", world_run, strange)
+    assert status == 0
+    assert "no bits per byte: the tokenizer loses text" in out
+    assert "nats per token" in out
+    assert " bits per byte" in said(capsys, "evaluate", world_run)[1]  # all words are known
+
+
+def test_the_log_of_a_tokenizer_that_loses_text_has_no_bits_per_byte(tmp_path):
+    words = [f"{one}{other}" for one in "abcdefghijklmnop" for other in "qrstuvwxyz"]
+    documents = [" ".join(words[i : i + 12]) for i in range(0, 160, 4)]  # many words are rare
+    (tmp_path / "text.txt").write_text("\n\n".join(documents), encoding="utf-8")
+    command = ["train", str(tmp_path / "text.txt"), "--tokenizer", "words", "--steps", "4", *SHORT]
+    command[command.index("--vocabulary-size") + 1] = "40"
+    assert main([*command, "--folder", str(tmp_path / "run")]) == 0
+    rows = run_log.read(tmp_path / "run" / "log.csv")
+    assert [row["bits_per_byte"] for row in rows] == [None, None]
+    assert main(["train", "--folder", str(tmp_path / "run"), "--resume", "--max-steps", "8"]) == 0
 
 
 LLAMA = "--norm-kind rms --gated --activation silu --positions rotary --kv-heads 1"

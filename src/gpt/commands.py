@@ -109,7 +109,15 @@ def train(options: argparse.Namespace) -> None:
             f"expected no {', '.join(refused)} for {config.data.text}, which holds tokens already: "
             "tokenize again for others"
         )
+    afresh = options.resume and not kept.exists()
+    if afresh and not any("text" in t.get("data", {}) for t in (*tables, flags)):
+        raise FileNotFoundError(
+            f"expected a run in {options.folder} to go on with, found none: check --folder, or "
+            "name the text of a new run"
+        )
     with parallel.joined() as team:
+        if afresh and team.rank == 0:
+            print(f"note: no run in {options.folder}: begun afresh", file=sys.stderr)
         device = runtime.device(options.device)
         history = train_run(
             config,
@@ -157,11 +165,19 @@ def evaluate(options: argparse.Namespace) -> None:
         documents = list(corpora.load(name))
     scored = scores(run, documents, stride=options.stride)
     score = total(scored)
-    print(f"{name}: {len(documents)} documents, {score.n_bytes:,} bytes, {score.tokens:,} tokens")
-    print(f"{score.loss:.4f} nats per token, {score.bits_per_byte:.4f} bits per byte")
+    n_bytes = sum(document.n_bytes for document in documents)
+    print(f"{name}: {len(documents)} documents, {n_bytes:,} bytes, {score.tokens:,} tokens")
+    if score.n_bytes is None:
+        unit = "nats per token"
+        print(f"{score.loss:.4f} nats per token")
+        print("no bits per byte: the tokenizer loses text, and what is lost would count as free")
+    else:
+        unit = "bits per byte"
+        print(f"{score.loss:.4f} nats per token, {score.bits_per_byte:.4f} bits per byte")
     if len(scored) > 1:
-        interval = bootstrap(scored, generator=torch.Generator().manual_seed(0))
-        print(f"95 % of resamples of the documents: {interval.low:.4f} to {interval.high:.4f}")
+        interval = bootstrap(scored, generator=torch.Generator().manual_seed(0), unit=unit)
+        low, high = f"{interval.low:.4f}", f"{interval.high:.4f} {unit}"
+        print(f"95 % of resamples of the documents: {low} to {high}")
     if own is not None and (floor := floor_of(run, documents)):
         print(f"a perfect model: {floor.loss:.4f} nats per token on these very documents")
 

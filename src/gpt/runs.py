@@ -16,7 +16,7 @@ Used by the command line, `next-token`, and by the chapters that show recorded r
 
 import hashlib
 import platform
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from functools import partial
@@ -35,12 +35,12 @@ from ..likelihood.models import device_of
 from ..texts import corpora
 from ..texts.microworld import Floor
 from ..tokens.bpe import load as load_tokenizer
-from ..tokens.bytes import END, Tokenizer, stream_of
+from ..tokens.bytes import END, UNKNOWN, Tokenizer, stream_of
 from ..tokens.folders import kinds_in, open_tokenizer
 from ..tokens.shards import ShardedStream, ShardError, Shards
 from ..tools import checkpoints, parallel, runtime
 from ..tools.files import write_text
-from . import pretrained, training
+from . import pretrained, run_log, training
 from .gpt2 import GPT
 from .run_config import KNOWN, OF_TEXT, TOKENIZERS, RunConfig, read_toml
 from .run_log import RunLog, sample_of
@@ -99,6 +99,7 @@ def train_run(
 
     Raises:
         FileExistsError: the folder holds a run that is not to be resumed, or something else.
+        FileNotFoundError: the run to be resumed has lost its last checkpoint.
         ValueError: settings, text or model cannot be, or are not those of the run to be resumed.
         ShardError: a file of a folder of tokens is missing, damaged or changed.
         FloatingPointError: the loss is no longer finite.
@@ -126,6 +127,7 @@ def train_run(
         parts = config.parts()
         tables = config.tables() | {"made": _made(parts, team.size)}
     if begun:
+        training.check_last(folder, logged=bool(run_log.read(folder / "log.csv")))
         path = folder / "run.toml"
         kept = read_toml(path)
         differ = checkpoints.check_same(
@@ -152,15 +154,17 @@ def train_run(
     tokenizer = load_tokenizer(folder / "tokenizer.json")
     model = first.model if first else _model(config, tokenizer, device)
     of_training, of_validation = batches or batches_of(config, tokenizer, shards or parts)
-    told = shards.parts["validation"].told if shards else None
-    n_bytes = told.bytes if told else parts.validation.n_bytes
+    if shards:
+        lossy, n_bytes = UNKNOWN in tokenizer.specials, shards.parts["validation"].told.bytes
+    else:
+        lossy, n_bytes = loses_text(tokenizer, parts.validation), parts.validation.n_bytes
     # A model in shares is gathered block by block, for which the others would have to draw, too.
     drawn = sample_tokens and say and not (team.size > 1 and config.training.engine == "fsdp")
     log = RunLog(
         folder,
         steps=config.training.steps,
         rate=config.training.rate,
-        tokens_per_byte=(len(of_validation.ids) - 1) / n_bytes,
+        tokens_per_byte=None if lossy else (len(of_validation.ids) - 1) / n_bytes,
         flops_per_token=3 * model.config.flops_per_token(),
         peak=runtime.peak_flops(device, config.training.precision, team.size),
         sample=partial(sample_of, model, tokenizer, sample_tokens) if drawn else None,
@@ -308,7 +312,9 @@ def parts_of(tables: Mapping[str, Mapping[str, Any]]) -> corpora.Split:
 def scores(
     run: Run, documents: Sequence[corpora.Document], *, stride: int | None = None
 ) -> list[Score]:
-    """The score of each document under the model of a run, with its bytes.
+    """The score of each document under the model of a run.
+
+    Their bytes are in it, unless the tokenizer loses text: what is lost would count as free.
 
     Args:
         stride: by how many tokens the windows advance; None: half of the context.
@@ -321,7 +327,16 @@ def scores(
         texts,
         context_length=context_length,
         stride=max(1, context_length // 2) if stride is None else stride,
-        n_bytes=[document.n_bytes for document in documents],
+        n_bytes=None
+        if loses_text(run.tokenizer, documents)
+        else [document.n_bytes for document in documents],
+    )
+
+
+def loses_text(tokenizer: Tokenizer, documents: Iterable[corpora.Document]) -> bool:
+    """Whether some document does not come back from its ids, as with unknown words."""
+    return UNKNOWN in tokenizer.specials and any(
+        tokenizer.decode(tokenizer.encode(document.text)) != document.text for document in documents
     )
 
 

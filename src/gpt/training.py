@@ -180,6 +180,7 @@ def train(
         ValueError: model, data or settings are not those of the checkpoint, which is named; or the
             checkpoint is damaged; or not all processes see the same folder.
         FileExistsError: the folder holds a run already.
+        FileNotFoundError: the folder holds a run whose last checkpoint has gone.
         FloatingPointError: the loss, the gradient or a parameter is no longer finite; the message
             names the step and the last good checkpoint.
     """
@@ -200,6 +201,8 @@ def train(
             done = run.load(history, changed)
             if not history.tokens:  # a checkpoint of version 0.1.0 does not say
                 history.tokens = sum(count_tokens(_batch(data, n)) for n in range(done))
+        else:
+            check_last(Path(folder))
         team.wait()  # nobody writes before all have looked
     if done < 0 and team.rank:  # each process drops other units
         torch.manual_seed(torch.initial_seed() + team.rank)
@@ -246,6 +249,25 @@ def train(
         where = run.hint() if run else "There is no checkpoint, for there is no folder"
         raise FloatingPointError(f"{error}. {where}") from None
     return history
+
+
+def check_last(folder: Path, *, logged: bool = False) -> None:
+    """Refuse to begin again over a run whose last checkpoint has gone.
+
+    A run that was killed before its first checkpoint may begin again: it has no log, and weights of
+    step 0 at most.
+
+    Args:
+        logged: whether there is a log.
+    Raises:
+        FileNotFoundError: there are later weights or a log, and no `last.pt`.
+    """
+    last, best = folder / "last.pt", folder / "best.pt"
+    if not last.exists() and (logged or (best.exists() and checkpoints.read(best).get("step"))):
+        raise FileNotFoundError(
+            f"expected {last} to go on from, found a run without it: put it back, or begin a new "
+            f"run in another folder with --init-from {folder}, which takes the best weights"
+        )
 
 
 def load_best(model: nn.Module, folder: Path | str) -> int:
