@@ -21,6 +21,7 @@ import pytest
 from chapters import ROOT, chapters
 from execute import chapters as in_order
 from lab import CONTENTS
+from seen import drawn
 from shown import SPAN, UNKNOWN, title
 
 pytestmark = pytest.mark.site
@@ -209,7 +210,13 @@ def opened(chapter, page):
         page.evaluate(END)
 
 
-@pytest.mark.parametrize("chapter", CHAPTERS)
+@pytest.mark.parametrize(
+    "chapter",
+    [
+        pytest.param(name, marks=[] if name in drawn(CHAPTERS, ROOT) else pytest.mark.weekly)
+        for name in CHAPTERS
+    ],
+)
 def test_a_chapter_opens_in_jupyterlab_and_is_saved_unchanged(chapter, lab_root, lab):
     with opened(chapter, lab) as page:
         first = page.evaluate(OPENED)

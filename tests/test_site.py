@@ -25,6 +25,7 @@ import yaml
 from browsing import DESK, PHONE, ROOT, SITE, Visit, contrast, find_chromium, served
 from PIL import Image
 from reference import modules
+from seen import drawn
 from shown import SPAN
 from test_reference import entries
 
@@ -451,21 +452,36 @@ def visit(request, opened):
     return opened
 
 
-def on(*pages):
-    """Test on each of these pages. All tests of a page follow each other, in one process."""
-    marked = [pytest.param(page, marks=pytest.mark.xdist_group(page)) for page in pages]
+def on(*pages, weekly=lambda page: False):
+    """Test on each of these pages, on some weekly. All tests of a page follow each other, in one
+    process.
+    """
+    marks = {page: [pytest.mark.xdist_group(page)] for page in pages}
+    for page in filter(weekly, pages):
+        marks[page].append(pytest.mark.weekly)
+    marked = [pytest.param(page, marks=marks[page]) for page in pages]
     return pytest.mark.parametrize("opened", marked, indirect=True, ids=pages, scope="module")
+
+
+QUICK = [(claim, size) for claim, size in CLAIMS if claim is not inaccessible]
+EXAMINED = {"book/index.html", *drawn(PAGES, ROOT)}  # axe takes half of the time of all claims
 
 
 @pytest.mark.parametrize(
     ("claim", "size"),
-    CLAIMS,
-    ids=[f"{claim.__name__}-{size['width']}" for claim, size in CLAIMS],
+    QUICK,
+    ids=[f"{claim.__name__}-{size['width']}" for claim, size in QUICK],
 )
 @on(*PAGES)
 def test_page_has_none_of(visit, claim, size):
     found = claim(visit, SITE)
     assert not found, f"{visit.name}, {claim.__doc__.strip()}\n" + "\n".join(map(str, found))
+
+
+@on(*PAGES, weekly=lambda page: page not in EXAMINED)
+def test_page_is_accessible(visit):
+    found = inaccessible(visit, SITE)
+    assert not found, f"{visit.name}, {inaccessible.__doc__.strip()}\n" + "\n".join(found)
 
 
 def test_no_page_of_the_site_is_left_out():
