@@ -65,7 +65,7 @@ lab: $(READY)  ## open the chapters as notebooks in JupyterLab
 chapter: $(READY)  ## begin a chapter: make chapter NAME=part/name TITLE="What it is about"
 	@$(BIN)/python _ext/new_chapter.py "$$NAME" "$$TITLE"
 
-check-site: book  ## open every page in Chromium, and some chapters in JupyterLab
+check-site: book  ## open pages in Chromium and chapters in JupyterLab
 	@echo "== Site"
 	@$(BIN)/pytest -n $(WORKERS) --dist loadgroup -m 'site and not weekly' tests
 
@@ -92,7 +92,7 @@ bench: $(READY)  ## time src beside named peers, as ratios, and record them in r
 record: $(READY)  ## repeat what chapters show as recorded: make record NAME=reversal, or all (hours)
 	@$(BIN)/python -m experiments $(NAME)
 
-weekly: book  ## the tests that are slow and rare: kills, processes, axe on all pages, Lab
+weekly: book  ## the tests that are slow and rare: kills, processes, every page
 	@echo "== Weekly tests"
 	@$(BIN)/pytest $(SIDE_BY_SIDE) -m weekly tests
 

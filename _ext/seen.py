@@ -55,10 +55,10 @@ def executed(paths, root, now=None):
     (root / EXECUTED).write_text(json.dumps(found), encoding="utf-8")
 
 
-def drawn(names, root):
-    """A tenth of these, another for each commit."""
+def drawn(names, root, share=10):
+    """One in `share` of these, others for each commit."""
     commit = git(root, "rev-parse", "HEAD") or ""
-    return sorted(names, key=lambda name: digest(commit, name))[: math.ceil(len(names) / 10)]
+    return sorted(names, key=lambda name: digest(commit, name))[: math.ceil(len(names) / share)]
 
 
 def file_of(nodeid):

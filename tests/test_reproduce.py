@@ -7,6 +7,8 @@ import pytest
 from chapters import Page
 from reproduce import Run, compare, differences, main
 
+pytestmark = pytest.mark.weekly
+
 SAME = """\
 # What is the same each time, or need not be
 

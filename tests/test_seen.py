@@ -189,6 +189,7 @@ def run(project, *options):
     return {short(name): outcome == "PASSED" for outcome, name in lines}, done
 
 
+@pytest.mark.weekly
 def test_pytest_runs_in_several_processes_or_in_one_what_changed(project):
     passed, done = run(project, "--seen=all", "--measure", "-n", "2", "--no-loadscope-reorder")
     assert passed == dict.fromkeys(states(project), True), done.stdout

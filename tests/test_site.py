@@ -452,19 +452,24 @@ def visit(request, opened):
     return opened
 
 
-def on(*pages, weekly=lambda page: False):
-    """Test on each of these pages, on some weekly. All tests of a page follow each other, in one
-    process.
+FEW = 3  # pages that a test names
+DRAWN = {"book/index.html", *drawn(PAGES, ROOT, share=4)}
+EXAMINED = {"book/index.html", *drawn(PAGES, ROOT)}  # axe takes half of the time of all claims
+
+
+def on(*pages, now=DRAWN):
+    """Test on each of these pages; of more than a few, on those that the commit drew, and weekly on
+    all. All tests of a page follow each other, in one process.
     """
     marks = {page: [pytest.mark.xdist_group(page)] for page in pages}
-    for page in filter(weekly, pages):
-        marks[page].append(pytest.mark.weekly)
+    if len(pages) > FEW:
+        for page in set(pages) - now:
+            marks[page].append(pytest.mark.weekly)
     marked = [pytest.param(page, marks=marks[page]) for page in pages]
     return pytest.mark.parametrize("opened", marked, indirect=True, ids=pages, scope="module")
 
 
 QUICK = [(claim, size) for claim, size in CLAIMS if claim is not inaccessible]
-EXAMINED = {"book/index.html", *drawn(PAGES, ROOT)}  # axe takes half of the time of all claims
 
 
 @pytest.mark.parametrize(
@@ -478,7 +483,7 @@ def test_page_has_none_of(visit, claim, size):
     assert not found, f"{visit.name}, {claim.__doc__.strip()}\n" + "\n".join(map(str, found))
 
 
-@on(*PAGES, weekly=lambda page: page not in EXAMINED)
+@on(*PAGES, now=EXAMINED)
 def test_page_is_accessible(visit):
     found = inaccessible(visit, SITE)
     assert not found, f"{visit.name}, {inaccessible.__doc__.strip()}\n" + "\n".join(found)

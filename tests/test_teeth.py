@@ -17,6 +17,8 @@ from teeth.mutations import mutated, mutations
 from teeth.noise import DRAWS, UnchangedError, noise, rows
 from teeth.search import examine
 
+pytestmark = pytest.mark.weekly
+
 HEADER = (Path(__file__).parents[1] / "book/likelihood/surprise.md").read_text().split("\n(")[0]
 
 CELLS = {
