@@ -25,7 +25,7 @@ from kernels import use_local_sockets
 from nbclient.exceptions import CellTimeoutError, DeadKernelError
 from seen import executed
 from shares import expected, together, told
-from verdict import faults
+from verdict import faults, stopped_at
 
 CACHE = Path("_build", ".jupyter_cache")
 READER = {"name": "myst_nb_md", "type": "plugin"}
@@ -78,9 +78,10 @@ def execute(path, state, limit, root=ROOT):
         result = single_nb_execution(notebook, str(path.parent), limit, allow_errors=False)
     except DeadKernelError as error:
         return f"{name}: {error}"
-    found = list(faults(path.read_text(encoding="utf-8"), result.nb))
-    if isinstance(result.err, CellTimeoutError):  # it was interrupted, where it stood
-        found[-1:] = [(found[-1][0], f"the cell took more than {limit} seconds")]
+    text = path.read_text(encoding="utf-8")
+    found = list(faults(text, result.nb))
+    if isinstance(result.err, CellTimeoutError):  # it was interrupted, and may have said so
+        found[-1:] = [(stopped_at(text, result.nb), f"the cell took more than {limit} seconds")]
     if found:
         return "\n".join(f"{name}:{line}: {reason}" for line, reason in found)
     kept = {"execution_seconds": result.time, "state": state}

@@ -71,3 +71,11 @@ def faults(text, notebook):
     for line, cell in code_cells(text, notebook):
         if cell.execution_count is not None and (reason := fault_of(cell, cell.outputs)):
             yield failing_line(line, cell.outputs), reason
+
+
+def stopped_at(text, notebook):
+    """The line at which a chapter was stopped: in the last cell that began."""
+    cells = list(code_cells(text, notebook))
+    begun = [pair for pair in cells if pair[1].execution_count is not None]
+    line, cell = (begun or cells)[-1]
+    return failing_line(line, cell.outputs)

@@ -290,4 +290,4 @@ def test_a_quick_run_is_never_written_to_results(capsys):
 def test_an_unknown_experiment_is_refused(capsys):
     with pytest.raises(SystemExit):
         main(["reversals"])
-    assert "got ['reversals']" in capsys.readouterr().err
+    assert "got 'reversals'" in capsys.readouterr().err
