@@ -32,12 +32,11 @@ from torch.distributed.checkpoint.state_dict import (
     set_optimizer_state_dict,
 )
 from torch.distributed.fsdp import fully_shard
-from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from ..attention.block import Block
-from ..tools.parallel import Team
+from ..tools.parallel import ENGINES, Team, local
 
 
 def reduce_scatter(pieces: Sequence[Tensor], team: Team) -> Tensor:
@@ -144,14 +143,6 @@ def held_by(model: nn.Module, optimiser: Optimizer) -> Held:
 
 def _local_bytes(tensor: Tensor) -> int:
     return local(tensor).numel() * local(tensor).element_size()
-
-
-def local(tensor: Tensor) -> Tensor:
-    """What this process holds of a tensor; all of it, unless it has been shared out."""
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
-
-
-ENGINES = ("ddp", "fsdp")
 
 
 def shared(model: nn.Module, engine: str, team: Team) -> nn.Module:

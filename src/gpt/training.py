@@ -14,6 +14,7 @@ import math
 from collections.abc import Callable, Sequence, Sized
 from dataclasses import asdict, dataclass, is_dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any, get_type_hints
 
 import torch
@@ -36,9 +37,7 @@ from ..likelihood.fitting import (
 )
 from ..likelihood.models import device_of
 from ..tools import checkpoints, parallel
-from ..tools.parallel import ALONE, Team
-from ..tools.shares import Shares
-from .many_cores import ENGINES, gathered_state, local, shared, spread_state
+from ..tools.parallel import ALONE, ENGINES, Team, local
 from .optimisation import cosine, parameter_groups
 
 
@@ -188,14 +187,13 @@ def train(
     team, device = parallel.team(), device_of(model)
     averaged = config.engine != "sum" and team.size > 1
     team.share(model)
-    run_model = shared(model, config.engine, team) if averaged else model
+    run_model = _engines().shared(model, config.engine, team) if averaged else model
     optimiser = _adamw(model, config, device)
     history, done, run = History(), -1, None
     if folder is not None:
         team.check_shared(folder)
-        run = _Run(
-            Path(folder), model, optimiser, config, _settings(model, data, config, team), team
-        )
+        settings = _settings(model, data, config, team)
+        run = _Run(Path(folder), model, optimiser, config, settings, team, averaged)
         if run.last.exists():
             run.check_wanted(resume)
             done = run.load(history, changed)
@@ -297,11 +295,12 @@ class _Run:
     config: TrainConfig
     settings: dict[str, Any]
     team: Team
+    averaged: bool  # by an engine of torch's, which may hold a share of the model only
     saved: int | None = None
 
     def __post_init__(self) -> None:
         self.last, self.best = self.folder / "last.pt", self.folder / "best.pt"
-        self.shares = Shares(self.folder, self.team) if self.config.sharded else None
+        self.shares = self._shares() if self.config.sharded else None
 
     def keep(self, step: int, history: History) -> None:
         """Write the best weights if they are new, and the state of the run if it is due."""
@@ -319,7 +318,7 @@ class _Run:
         state = {
             "settings": self.settings,
             "step": step,  # the position in the schedule and in the data as well
-            "random": self.team.gather(checkpoints.random_state(self._device)),
+            "random": self.team.gather(checkpoints.random_state(device_of(self.model))),
             "history": asdict(history),
         }
 
@@ -336,11 +335,11 @@ class _Run:
                 then=lambda name: write({}, {}, shares=name, moments=moments),
             )
         else:
-            write(*gathered_state(self.model, self.optimiser))
+            write(*self._whole_state())
 
     def save_best(self, step: int, history: History) -> None:
         loss = history.validation[step]
-        weights, _ = gathered_state(self.model, self.optimiser)
+        weights, _ = self._whole_state()
         self._write(self.best, step=step, model=weights, validation=loss)
 
     def load(self, history: History, changed: Callable[[str], None] | None = None) -> int:
@@ -362,11 +361,11 @@ class _Run:
                 f"got {self.config.steps}"
             )
         if "shares" in state:
-            shares = self.shares or Shares(self.folder, self.team)
+            shares = self.shares or self._shares()
             shares.read(state["shares"], self.model, self.optimiser, moments=state["moments"])
         else:
             checkpoints.check_fits(self.model, state["model"], source=self.last)
-            spread_state(self.model, self.optimiser, state["model"], state["optimiser"])
+            _engines().spread_state(self.model, self.optimiser, state["model"], state["optimiser"])
         self._set_random_state(state["random"])
         vars(history).update(state["history"])
         self.saved = state["step"]
@@ -378,10 +377,21 @@ class _Run:
                 )
         return self.saved
 
+    def _shares(self) -> Any:
+        from ..tools.shares import Shares  # as `_engines`
+
+        return Shares(self.folder, self.team)
+
+    def _whole_state(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The state dicts of model and optimiser, as one process alone has them."""
+        if self.averaged:
+            return _engines().gathered_state(self.model, self.optimiser)
+        return self.model.state_dict(), self.optimiser.state_dict()
+
     def _set_random_state(self, states: list[dict[str, Any]]) -> None:
         """That of this process; where there were fewer, one that is drawn from another's."""
         rank, known = self.team.rank, len(states)
-        checkpoints.set_random_state(states[rank % known], self._device)
+        checkpoints.set_random_state(states[rank % known], device_of(self.model))
         if rank >= known:
             torch.manual_seed(int(torch.randint(2**62, ())) + rank)
 
@@ -401,9 +411,12 @@ class _Run:
         if self.team.rank == 0:
             checkpoints.write(path, state)
 
-    @property
-    def _device(self) -> torch.device:
-        return device_of(self.model)
+
+def _engines() -> ModuleType:
+    """Imported where it is needed: torch's engines take a second."""
+    from . import many_cores
+
+    return many_cores
 
 
 def _settings(model: nn.Module, data: Numbered, config: TrainConfig, team: Team) -> dict[str, Any]:

@@ -170,9 +170,9 @@ class PackedLinear(nn.Module):
     """A linear map whose matrix is kept in 8 bits, a scale for each row, and read as it is kept.
 
     A slab of rows is turned into float32, multiplied, and forgotten, before the next one is read.
-    It is meant to stay in the processor's own cache, so that mostly codes travel from memory, a byte
-    for each number. Nothing but the matrix is rounded: outputs are those of the matrix that the codes
-    stand for, up to the order of float32 sums. It cannot be trained.
+    It is meant to stay in the processor's own cache, so that mostly codes travel from memory, a
+    byte for each number. Nothing but the matrix is rounded: outputs are those of the matrix that
+    the codes stand for, up to the order of float32 sums. It cannot be trained.
 
     Args:
         weight: (outputs, inputs).

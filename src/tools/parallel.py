@@ -20,7 +20,7 @@ Source: Li et al. 2020, for the idea.
 
 import os
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -92,6 +92,14 @@ class Team:
 
 
 ALONE = Team()
+
+ENGINES = ("ddp", "fsdp")  # torch's own, of `gpt/many_cores`
+
+
+def local(tensor: Tensor) -> Tensor:
+    """What this process holds of a tensor; all of it, unless it has been shared out."""
+    to_local: Callable[[], Tensor] | None = getattr(tensor, "to_local", None)
+    return to_local() if to_local else tensor
 
 
 def team() -> Team:
