@@ -7,31 +7,33 @@ assertion itself reads does not count.  Told for each assertion: *killed* by whi
 seen to fail*; *fragile* if another seed alone makes it fail; *of a record* if all that it reads is
 a committed file.
 
-Results are kept under `tests/teeth/found`, by chapter, with a key of its cells, the code that it
-imports and the data that it reads: a run that was stopped goes on, and after an edit only the
-chapters that it concerns are examined anew, the change that killed an assertion before being tried
-first.  `results/teeth.md` is the table.
+Results are kept under `tests/teeth/found`, by chapter, with the commit and the date, a key of its
+cells and data, and what the functions of `src` that it called said (`called.py`): a run that was
+stopped goes on, and after an edit only the chapters that it concerns are examined anew, the change
+that killed an assertion before being tried first.  `results/teeth.md` is the table.
 """
 
 import argparse
 import json
+import subprocess
 import sys
 import tomllib
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from datetime import date
 from multiprocessing import get_context
 from pathlib import Path
 
 from chapters import ROOT, chapters
-from dependencies import key
 from reproduce import choose
 
+from teeth.called import edited, own_key
 from teeth.search import BUDGET, examine
 
 HERE = Path(__file__).parent
 
 COLUMNS = (
     *("chapter", "assertions", "killed", "never seen to fail"),
-    *("of a record", "of these killed", "fragile", "seconds"),
+    *("of a record", "of these killed", "fragile", "seconds", "commit", "date"),
 )
 KEPT = HERE / "found"
 
@@ -39,7 +41,7 @@ KEPT = HERE / "found"
 
 
 def report(results, reasons, changed):
-    """The text of `results/teeth.md`; `changed`: names of those that were edited since."""
+    """The text of `results/teeth.md`; `changed`: {chapter: what was edited since}."""
     waiting = [name for name, result in results.items() if result["key"] is None]
     results = {name: result for name, result in results.items() if name not in waiting}
     lines = [
@@ -54,14 +56,15 @@ def report(results, reasons, changed):
         *([f"Not examined yet: {', '.join(waiting)}.", ""] if waiting else []),
         *([f"Edited since it was examined: {', '.join(changed)}.", ""] if changed else []),
         f"| {' | '.join(COLUMNS)} |",
-        f"|:---|{'---:|' * (len(COLUMNS) - 1)}",
+        f"|:---|{'---:|' * (len(COLUMNS) - 3)}:---|:---|",
     ]
     totals = [0] * 7
     for name, result in results.items():
         counts = [*counted(result["assertions"]), result["seconds"]]
         totals = [a + b for a, b in zip(totals, counts, strict=True)]
-        lines.append(f"| {name} | " + " | ".join(f"{each:.0f}" for each in counts) + " |")
-    lines.append("| **all** | " + " | ".join(f"{each:.0f}" for each in totals) + " |")
+        when = [result.get("commit", ""), result.get("date", "")]
+        lines.append(f"| {' | '.join([name, *rounded(counts), *when])} |")
+    lines.append(f"| {' | '.join(['**all**', *rounded(totals), '', ''])} |")
     live = totals[1] + totals[2]
     lines += ["", f"Killed: {totals[1]:.0f} of {live:.0f} ({totals[1] / max(live, 1):.1%})."]
     for title, wanted in (("Never seen to fail", survives), ("Fragile", lambda r: r["fragile"])):
@@ -71,6 +74,10 @@ def report(results, reasons, changed):
                 why = reasons.get((name, row["text"]), "")
                 lines.append(f"- {name}: `{row['text'][:150]}`{': ' + why if why else ''}")
     return "\n".join(lines) + "\n"
+
+
+def rounded(numbers):
+    return [f"{each:.0f}" for each in numbers]
 
 
 def survives(row):
@@ -126,6 +133,13 @@ def killers(path):
     return {row["text"]: row["killed"] for row in kept(path)["assertions"] if row["killed"]}
 
 
+def today():
+    """{"commit": …, "date": …} of an examination that ends now."""
+    ask = ["git", "describe", "--always", "--dirty=+"]
+    asked = subprocess.run(ask, cwd=ROOT, capture_output=True, text=True, check=False)
+    return {"commit": asked.stdout.strip() or "none", "date": date.today().isoformat()}
+
+
 def main(arguments=None):
     parser = argparse.ArgumentParser(description="See each assertion of the book fail.")
     parser.add_argument("chapters", nargs="*", help="path or name; all chapters if none is given")
@@ -135,8 +149,7 @@ def main(arguments=None):
     options = parser.parse_args(arguments)
     KEPT.mkdir(parents=True, exist_ok=True)
     chosen = choose(options.chapters, ROOT)
-    keys = {path: key(path, ROOT) for path in chosen}
-    waiting = [path for path in chosen if kept(path)["key"] != keys[path]]
+    waiting = [path for path in chosen if edited(kept(path), path, ROOT)]
     if options.table:
         waiting = []
     with ProcessPoolExecutor(
@@ -148,17 +161,18 @@ def main(arguments=None):
         }
         for future in as_completed(pending):
             path, result = pending[future], future.result()
-            keep(path, {"key": keys[path]} | result)
+            keep(path, today() | {"key": own_key(path, ROOT)} | result)
             total, killed, never, *_ = counted(result["assertions"])
             print(f"{named(path)}: {killed} of {total} killed, {never} never", end="; ")
             print(f"{result['seconds']:.0f} s", result["error"] or "", flush=True)
     results = {named(path): kept(path) for path in chosen}
-    changed = [named(p) for p in chosen if kept(p)["key"] not in (None, keys[p])]
+    changed = {named(p): edited(kept(p), p, ROOT) for p in chosen if kept(p)["key"]}
+    changed = {name: what for name, what in changed.items() if what}
     text = report(results, reasons_given(), changed)
     if len(chosen) == len(chapters(ROOT)):
         (ROOT / "results" / "teeth.md").write_text(text, encoding="utf-8")
     else:
-        print(text)
+        print(text, *(f"{name}: {', '.join(what)}" for name, what in changed.items()), sep="\n")
     return 1 if any(result["error"] for result in results.values() if result["key"]) else 0
 
 
