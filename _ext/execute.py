@@ -24,7 +24,7 @@ from jupyter_cache.readers import get_reader
 from kernels import use_local_sockets
 from nbclient.exceptions import CellTimeoutError, DeadKernelError
 from seen import executed
-from shares import expected, together, told
+from shares import expected, foretold, slower, together, told
 from verdict import faults, stopped_at
 
 CACHE = Path("_build", ".jupyter_cache")
@@ -129,8 +129,9 @@ class Progress:
 def execute_all(states, workers, limit, root=ROOT):
     """Execute these chapters side by side, the longest first; what is wrong with them."""
     names = {path: path.relative_to(root).as_posix() for path in states}
-    shares = expected(names.values())
-    duration = told(together(shares, workers))
+    factor = slower(workers)
+    shares = {name: factor * each for name, each in expected(names.values()).items()}
+    duration = foretold(together(shares, workers))
     count = f"{len(states)} chapters" if len(states) > 1 else "1 chapter"
     print(f"   {count} to execute, up to {workers} side by side: {duration}", flush=True)
     progress = Progress(shares, workers)
@@ -164,7 +165,7 @@ def main(arguments=None, root=ROOT):
     if built.exists() and built.read_text(encoding="utf-8") == now:
         print("== Book: nothing changed; open _build/html/index.html")
         return 0
-    print("== Book: executing what changed, writing _build/html", flush=True)
+    print("== Book, step 1 of 2: chapters", flush=True)
     built.unlink(missing_ok=True)
     states = {path: state_of_chapter(path, root) for path in chapters(root)}
     stale = forget_stale(states, root)
@@ -175,6 +176,7 @@ def main(arguments=None, root=ROOT):
         if found:
             print("== Book: not written, since a chapter is wrong", *found, sep="\n")
             return 1
+    print("== Book, step 2 of 2: pages (some minutes)", flush=True)
     # The pages are always written afresh, because Sphinx repeats no warning about a page that it
     # does not read again.
     for made in ("html", ".doctrees", "jupyter_execute", "shown"):

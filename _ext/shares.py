@@ -1,13 +1,16 @@
 """How many work side by side, and how long it takes: ``python _ext/shares.py`` prints the first.
 
 `seconds.json` keeps the seconds that each chapter and each module of tests took on a quiet machine,
-one after the other. ``pytest --nbval --measure book tests`` writes it; given some of these files,
-it renews theirs only.
+and beside them, under "pace", how long that machine took for a fixed piece of work. The same work
+tells, before anything is announced, how much slower it goes here and now.
+``pytest --nbval --measure book tests`` writes the file; given some of these, it renews theirs only.
 """
 
 import json
 import os
-import re
+import subprocess
+import sys
+from math import ceil, floor
 from pathlib import Path
 from statistics import median
 
@@ -15,6 +18,8 @@ import psutil
 
 KEPT = Path(__file__).with_name("seconds.json")
 MEMORY = 4 * 2**30  # bytes that a chapter may take
+PACE = "pace"  # among the names of files
+LEEWAY = 1.2  # times as long, or as short
 MOST = 8  # workers: with more, all would wait for the longest chapter
 
 
@@ -38,29 +43,46 @@ def available_cores(limit=Path("/sys/fs/cgroup/cpu.max")):
 
 def seconds(kept=KEPT):
     """{path of a chapter or a module of tests, from the root: the seconds that it took}."""
-    return json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else {}
+    found = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else {}
+    return {name: taken for name, taken in found.items() if name != PACE}
+
+
+WORK = """
+import time, numpy
+begun, rows = time.perf_counter(), numpy.ones((200, 200), "float32")
+for _ in range(40):
+    rows = rows @ rows / 200
+    sum(each * each for each in range(5_000))
+print(time.perf_counter() - begun)
+"""
+
+
+def pace(workers):
+    """Seconds for a fixed piece of work, if as many do it side by side as will work."""
+    command = [sys.executable, "-c", WORK]
+    told = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(workers)]
+    return max(float(each.communicate()[0]) for each in told)
+
+
+def slower(workers, kept=KEPT):
+    """How many times as long as on the machine that was measured it takes here and now."""
+    found = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else {}
+    return pace(workers) / found[PACE] if PACE in found else 1.0
 
 
 def keep(measured, root, kept=KEPT):
     """Renew the seconds of some files, and forget files that are gone."""
     found = sorted((seconds(kept) | measured).items())
     rounded = {name: round(taken, 1) for name, taken in found if (root / name).exists()}
+    rounded = {PACE: round(pace(usual_workers()), 2)} | rounded
     kept.write_text(json.dumps(rounded, indent=0) + "\n", encoding="utf-8")
 
 
-def promised(name, root=Path(__file__).parents[1]):
-    """The seconds that the head of a chapter names; None where there is no such head."""
-    path = root / name
-    found = path.suffix == ".md" and path.exists() and path.read_text(encoding="utf-8")
-    said = re.search(r"^\*\*Time\*\*: .*?(\d+)\s+seconds to run", found or "", re.MULTILINE)
-    return float(said[1]) if said else None
-
-
 def expected(names, kept=None):
-    """{name: seconds}: measured, or promised by a chapter's head, or the median of what was."""
+    """{name: seconds}: measured, or the median of what was."""
     kept = seconds() if kept is None else kept
     usual = median(kept.values()) if kept else 10.0
-    return {name: kept.get(name) or promised(name) or usual for name in names}
+    return {name: kept.get(name, usual) for name in names}
 
 
 def together(shares, workers):
@@ -73,5 +95,15 @@ def told(duration):
     return f"about {round(duration / 60)} min" if duration > 60 else "less than a minute"
 
 
+def foretold(duration):
+    """A duration in words before anything is done: a machine may become busy, or quiet."""
+    least, most = floor(duration / 60 / LEEWAY), ceil(duration * LEEWAY / 60)
+    return f"{least} to {most} min" if duration > 60 else told(duration)
+
+
+def usual_workers():
+    return workers(available_cores(), psutil.virtual_memory().available)
+
+
 if __name__ == "__main__":
-    print(workers(available_cores(), psutil.virtual_memory().available))
+    print(usual_workers())

@@ -287,16 +287,6 @@ def test_a_container_may_have_fewer_cores_than_the_machine(tmp_path, text, limit
     assert shares.available_cores(tmp_path / "cpu.max") == (limited or everywhere)
 
 
-def test_a_chapter_that_was_never_measured_takes_what_its_head_says():
-    training = "book/gpt/training.md"
-    assert shares.expected([training, "book/index.md"], {}) == {
-        training: shares.promised(training),
-        "book/index.md": 10.0,
-    }
-    assert shares.promised(training) > 30
-    assert shares.expected([training], {training: 3.0}) == {training: 3.0}
-
-
 def test_shares_that_are_measured_anew_are_renewed_and_others_kept(tmp_path):
     kept = tmp_path / "seconds.json"
     for name in ("a", "b"):
@@ -304,4 +294,15 @@ def test_shares_that_are_measured_anew_are_renewed_and_others_kept(tmp_path):
     shares.keep({"a": 1.0, "b": 2.04, "gone": 3.0}, tmp_path, kept)
     shares.keep({"a": 4.0}, tmp_path, kept)
     assert shares.seconds(kept) == {"a": 4.0, "b": 2.0}
+    assert shares.foretold(600 * shares.slower(1, tmp_path / "absent")) == "8 to 12 min"
+
+
+def test_it_is_foretold_how_much_slower_it_goes_here_and_now(tmp_path, monkeypatch):
+    monkeypatch.setattr(shares, "pace", lambda workers: 3.0 * workers)
+    write(tmp_path / "a", "")
+    shares.keep({"a": 1.0}, tmp_path, tmp_path / "seconds.json")
+    monkeypatch.setattr(shares, "pace", lambda workers: 6.0 * shares.usual_workers())
+    assert shares.slower(2, tmp_path / "seconds.json") == 2.0
+    monkeypatch.undo()
+    assert 0 < shares.pace(1) < 60
     assert shares.expected(["b", "new"], {"a": 9.0, "b": 2.0, "c": 3.0}) == {"b": 2.0, "new": 3.0}
