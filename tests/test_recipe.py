@@ -3,8 +3,10 @@
 A small sound chapter passes every rule; each planted defect is found by its rule, at its line.
 """
 
+import re
 from functools import cache
 
+import matplotlib
 import pytest
 from chapters import ROOT, Page, chapters, read
 from recipe import CHAPTER_RULES, HEADER, NOTEBOOK_RULES
@@ -213,9 +215,21 @@ def test_each_page_follows_the_rules(name):
     assert not found, "\n".join(found)
 
 
+TEMPLATE = (ROOT / "_ext/chapter.md").read_text(encoding="utf-8")
+COINS = re.sub("TITLE|NAME|TAG", lambda word: "sound" if word[0] == "NAME" else "coins", TEMPLATE)
+
+
+@pytest.mark.parametrize("text", [SOUND, COINS], ids=["sound", "template"])
 @pytest.mark.parametrize("rule", RULES)
-def test_a_sound_chapter_passes(rule):
-    assert list(RULES[rule](Page(NAME, SOUND))) == []
+def test_a_sound_chapter_and_the_template_of_one_pass(rule, text):
+    assert list(RULES[rule](Page(NAME, text))) == []
+
+
+def test_the_cells_of_the_template_run():
+    matplotlib.use("Agg")
+    with matplotlib.rc_context():
+        exec("\n".join(cell.source for cell in Page(NAME, COINS).cells), names := {})
+    assert names["exact"].max() > 0
 
 
 @pytest.mark.parametrize(("rule", "old", "new", "at", "message"), PLANTED)
