@@ -14,7 +14,6 @@ from src.today.quantisation import (
     BITS,
     SLAB,
     PackedLinear,
-    bytes_of,
     changed_inputs,
     pack,
     quantise,
@@ -153,6 +152,10 @@ def test_a_packed_layer_multiplies_by_the_numbers_that_8_bits_stand_for(monkeypa
     assert found.shape == (2, 3, 37)
     assert found.dtype == torch.float32
     assert greatest_difference(found, expected) < 1e-6 * expected.abs().max()
+
+
+def bytes_of(model):
+    return sum(held.nbytes for held in [*model.parameters(), *model.buffers()])
 
 
 def test_a_packed_layer_keeps_a_byte_for_each_number():

@@ -195,7 +195,11 @@ def train(
         settings = _settings(model, data, config, team)
         run = _Run(Path(folder), model, optimiser, config, settings, team, averaged)
         if run.last.exists():
-            run.check_wanted(resume)
+            if not resume:
+                raise FileExistsError(
+                    f"expected a folder without a run, {run.last} exists: pass resume=True to go "
+                    "on with it, or choose another folder"
+                )
             done = run.load(history, changed)
             if not history.tokens:  # a checkpoint of version 0.1.0 does not say
                 history.tokens = sum(count_tokens(_batch(data, n)) for n in range(done))
@@ -246,6 +250,9 @@ def train(
     except FloatingPointError as error:
         where = run.hint() if run else "There is no checkpoint, for there is no folder"
         raise FloatingPointError(f"{error}. {where}") from None
+    finally:
+        if run and run.shares and team.size == 1:  # a run that was stopped may be resumed at once
+            run.shares.wait()
     return history
 
 
@@ -399,13 +406,6 @@ class _Run:
         if self.saved is None:
             return "There is no checkpoint yet"
         return f"The last good checkpoint is {self.last}, after {self.saved} steps"
-
-    def check_wanted(self, resume: bool) -> None:
-        if not resume:
-            raise FileExistsError(
-                f"expected a folder without a run, {self.last} exists: pass resume=True to go on "
-                "with it, or choose another folder"
-            )
 
     def _write(self, path: Path, **state: Any) -> None:
         if self.team.rank == 0:

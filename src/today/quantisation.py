@@ -220,8 +220,3 @@ def pack(model: nn.Module) -> None:
         found.append((model, "unembedding", PackedLinear(model.get_parameter("embedding"))))
     for part, name, packed in found:
         setattr(part, name, packed)
-
-
-def bytes_of(model: nn.Module) -> int:
-    """How many bytes the parameters and buffers of a model take, each counted once."""
-    return sum(held.nbytes for held in [*model.parameters(), *model.buffers()])
