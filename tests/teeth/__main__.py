@@ -15,7 +15,6 @@ that killed an assertion before being tried first.  `results/teeth.md` is the ta
 
 import argparse
 import json
-import subprocess
 import sys
 import tomllib
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -24,6 +23,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from chapters import ROOT, chapters
+from provenance import git
 from reproduce import choose
 
 from teeth.called import edited, own_key
@@ -54,7 +54,7 @@ def report(results, reasons, changed):
         "counted apart. *Fragile*: another seed alone makes it fail. The time is the processor's.",
         "",
         *([f"Not examined yet: {', '.join(waiting)}.", ""] if waiting else []),
-        *([f"Edited since it was examined: {', '.join(changed)}.", ""] if changed else []),
+        *([f"To be examined again: {', '.join(changed)}.", ""] if changed else []),
         f"| {' | '.join(COLUMNS)} |",
         f"|:---|{'---:|' * (len(COLUMNS) - 3)}:---|:---|",
     ]
@@ -135,9 +135,10 @@ def killers(path):
 
 def today():
     """{"commit": …, "date": …} of an examination that ends now."""
-    ask = ["git", "describe", "--always", "--dirty=+"]
-    asked = subprocess.run(ask, cwd=ROOT, capture_output=True, text=True, check=False)
-    return {"commit": asked.stdout.strip() or "none", "date": date.today().isoformat()}
+    made = [":(exclude)results", ":(exclude)tests/teeth/found"]  # by an examination
+    commit = git(ROOT, "rev-parse", "--short", "HEAD") or "none"
+    changed = git(ROOT, "status", "--porcelain", "--", ".", *made)
+    return {"commit": commit + ("+" if changed else ""), "date": date.today().isoformat()}
 
 
 def main(arguments=None):

@@ -32,8 +32,10 @@ def called_by(codes, root):
 
 def edited(result, path, root):
     """What has changed since a chapter was examined: "cells or data", names of functions."""
+    if "called" not in result:
+        return ["examined before functions were kept"]
     found = [] if result["key"] == own_key(path, root) else ["cells or data"]
-    for place, before in result.get("called", {}).items():
+    for place, before in result["called"].items():
         file, name = place.split(":")
         if parts_of(root / file).get(name) != before:
             found.append(place)
