@@ -1,30 +1,23 @@
 """Cells as the page shows them: what a reader need not read steps back, and opens on a click.
 
-* `FoldQuietCells`: a cell that only asserts, or gives numbers to the text, becomes a bar that says
-  so; imports, and what else sets up a chapter, a bar *Set-up*. Code that its tag hides stands
-  below what it shows: a reader sees the figure first.
+* `fold_cells`: on a chapter's page the cells tagged `key` are open, and all other code stands
+  behind a bar that says what it holds. Of an open cell the lines that only assert, or give numbers
+  to the text, are behind a bar of their own, "checked: n assertions hold". Code stands below what
+  it shows: a reader sees the figure first. Exercises and their solutions stay as they are.
 * `shorten_tracebacks`: of an intended error the page shows what went wrong, and no folder of the
   machine on which it did. The notebook that one can save has all of it.
-* `offer_switch`: a button in the header hides and shows all code; `_static/reader.js` does it.
 """
 
 import ast
 import re
+from html import escape
 
 from docutils import nodes
-from myst_nb.sphinx_ import HideCodeCellNode
 from shown import sets_up
 from sphinx.transforms.post_transforms import SphinxPostTransform
 
 WHAT = re.compile(r"^[A-Za-z_][\w.]*(Error|Exception|Interrupt|Warning|Exit)?(: |$)")
-BUTTON = {
-    "type": "javascript",
-    "javascript": "switchCode()",
-    "tooltip": "Hide or show all code",
-    "icon": "fas fa-code",
-    "label": "code-button",
-    "classes": "pst-navbar-icon",
-}
+KEY = "tag_key"  # the class of a cell with this tag
 
 
 def is_glue(node):
@@ -34,59 +27,129 @@ def is_glue(node):
     return False
 
 
-def checks(code):
-    """How many assertions and how many numbers for the text a cell has, if it has nothing else."""
+def is_quiet(statement):
+    """Does it only assert or glue?"""
+    inner = statement.body if isinstance(statement, ast.For) else [statement]
+    return all(isinstance(each, ast.Assert) or is_glue(each) for each in inner)
+
+
+def parted(code):
+    """(code that does something, code that only asserts or glues), each with its own comments."""
+    lines, quiet = code.split("\n"), set()
     try:
         statements = ast.parse(code).body
     except SyntaxError:  # a magic command
-        return None
-    for each in statements:
-        inner = each.body if isinstance(each, ast.For) else [each]
-        if not all(isinstance(one, ast.Assert) or is_glue(one) for one in inner):
-            return None
-    found = [one for each in statements for one in ast.walk(each)]
-    return sum(isinstance(one, ast.Assert) for one in found), sum(map(is_glue, found))
+        return code, ""
+    for each in filter(is_quiet, statements):
+        first = each.lineno - 1
+        while first and lines[first - 1].startswith("#"):
+            first -= 1
+        quiet |= set(range(first, each.end_lineno))
+    open_, shut = (
+        [line for i, line in enumerate(lines) if (i in quiet) == which] for which in (False, True)
+    )
+    text = re.sub(r"\n{4,}", "\n\n\n", "\n".join(open_))
+    return text.strip("\n"), "\n".join(shut)
 
 
-def bar(asserted, quoted):
-    """What stands on the bar in place of such a cell."""
+def checked(code):
+    """What stands on the bar in place of code that only asserts or glues."""
+    found = list(ast.walk(ast.parse(code)))
+    asserted = sum(isinstance(one, ast.Assert) for one in found)
     if asserted:
-        return (
-            "checked: 1 assertion holds"
-            if asserted == 1
-            else f"checked: {asserted} assertions hold"
-        )
-    return "1 number for the text" if quoted == 1 else f"{quoted} numbers for the text"
+        return f"checked: {count(asserted, 'assertion')} {'holds' if asserted == 1 else 'hold'}"
+    return f"{count(sum(map(is_glue, found)), 'number')} for the text"
 
 
-class FoldQuietCells(SphinxPostTransform):
-    """Put each cell that only asserts, quotes or sets up behind a bar, and each hidden input."""
+def count(number, word):
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"
 
+
+def contents(code, what="Code"):
+    """What stands on the bar in place of other code."""
+    named = re.findall(r"^(?:def|class) (\w+)", code, re.MULTILINE)
+    lines = count(sum(bool(line.strip()) for line in code.split("\n")), "line")
+    return f"{what}: {', '.join(named)}, {lines}" if named else f"{what}, {lines}"
+
+
+def set_code(block, code):
+    block.rawsource, block.children = code, [nodes.Text(code)]
+
+
+def folded(source, code, title, *kinds):
+    """A bar with this title, behind which some code of a cell stands, as nodes."""
+    block = source.next_node(nodes.literal_block).copy()
+    set_code(block, code)
+    kinds = " ".join(["hide", *kinds])
+    opens = f'<details class="{kinds}"><summary>{escape(title)}</summary>'
+    return [
+        nodes.raw("", opens, format="html"),
+        nodes.container("", block, **source.attributes),
+        nodes.raw("", "</details>", format="html"),
+    ]
+
+
+def fold_cells(document):
+    """Put the code of a page behind bars, but for what a reader should read."""
+    cells = [
+        each
+        for each in document.findall(nodes.container)
+        if each.get("nb_element") == "cell_code" and each.children
+    ]
+    of_a_chapter = any(KEY in each["classes"] for each in cells)
+    for cell in cells:
+        fold(cell, of_a_chapter)
+
+
+def fold(cell, of_a_chapter):
+    source, hidden = cell.children[0], cell.get("hide_mode")
+    if source.get("nb_element") != "cell_code_source" or hidden not in (None, "input"):
+        return
+    code = source.astext()
+    does, checks = parted(code)
+    teaches = KEY in cell["classes"]
+    if teaches and (not does or "tag_raises-exception" in cell["classes"]):
+        return  # here the assertion is what teaches
+    figure = "figure" in cell.get("cell_metadata", {}).get("mystnb", {})
+    bars = []
+    if len(cell.children) == 1 and sets_up(code):
+        bars = folded(source, code, "Set-up", "sets-up")
+    elif checks and not does:
+        bars = folded(source, code, checked(code), "checks")
+    elif hidden:
+        bars = folded(source, code, contents(code, "The figure's code" if figure else "Code"))
+    elif of_a_chapter and not asks(cell):
+        if not teaches:
+            bars = folded(source, does, contents(does))
+        if checks:
+            bars += folded(source, checks, checked(checks), "checks")
+    if not bars:
+        return
+    if teaches:
+        block = source.next_node(nodes.literal_block)
+        set_code(block, does)
+    else:
+        cell.remove(source)
+    cell.extend(bars)
+    cell["hide_mode"] = None
+
+
+def asks(cell):
+    """Does a cell stand in an exercise or in a solution?"""
+    above = cell.parent
+    while above is not None:
+        if {"exercise", "solution"} & set(above.get("classes", ())):
+            return True
+        above = above.parent
+    return False
+
+
+class FoldCells(SphinxPostTransform):
     default_priority = 198  # before the builder's own, which would put a hidden input first
     formats = ("html",)
 
     def run(self, **kwargs):
-        for cell in list(self.document.findall(nodes.container)):
-            if cell.get("nb_element") != "cell_code" or not cell.children:
-                continue
-            source, hidden = cell.children[0], cell.get("hide_mode")
-            if source.get("nb_element") != "cell_code_source" or hidden not in (None, "input"):
-                continue
-            found = checks(source.astext())
-            if len(cell.children) == 1 and sets_up(source.astext()):
-                says, kind = ("Set-up", "Set-up"), ["sets-up"]
-            elif found and any(found):
-                says, kind = (bar(*found), bar(*found)), ["checks"]
-            elif hidden:
-                says, kind = (cell["prompt_show"], cell["prompt_hide"]), []
-            else:
-                continue
-            folded = HideCodeCellNode(prompt_show=says[0], prompt_hide=says[1])
-            folded["classes"] += ["above-input", *kind]
-            cell.remove(source)
-            folded.append(source)
-            cell.insert(len(cell.children) if hidden else 0, folded)
-            cell["hide_mode"] = None
+        fold_cells(self.document)
 
 
 def shorten_tracebacks(app, doctree):
@@ -100,13 +163,7 @@ def shorten_tracebacks(app, doctree):
             block.children = [nodes.Text(text)]
 
 
-def offer_switch(app, pagename, templatename, context, doctree):
-    if "header_buttons" in context and 'class="cell ' in (context.get("body") or ""):
-        context["header_buttons"].append(BUTTON)
-
-
 def setup(app):
-    app.add_post_transform(FoldQuietCells)
+    app.add_post_transform(FoldCells)
     app.connect("doctree-read", shorten_tracebacks)
-    app.connect("html-page-context", offer_switch, priority=502)  # behind the theme's own
     return {"parallel_read_safe": True, "parallel_write_safe": True}

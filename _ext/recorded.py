@@ -5,6 +5,7 @@ Such a caption ends with the word *Recorded*; the record is the first that the c
 
 import json
 import re
+from html import escape
 from pathlib import Path
 
 from docutils import nodes
@@ -13,14 +14,18 @@ RECORD = re.compile(r'results / "(\w+)" / "result.json"')
 WORD = "Recorded."
 
 
-def about(name, record):
-    """The badge's words on a record."""
+def badge(name, record, place):
+    """Two words on a record, and the rest of what is known of it, which a click shows."""
+    minutes = record.get("core_minutes", record.get("minutes"))
     known = [record.get("machine")]
     if "core_minutes" in record:
-        known.append(f"{record['core_minutes']:.0f} minutes of one core")
-    elif "minutes" in record:
-        known.append(f"{record['minutes']:.0f} minutes")
-    return ", ".join(["recorded", *filter(None, known), f"in results/{name}"])
+        known.append(f"{minutes:.0f} minutes of one core")
+    said = "recorded" if minutes is None else f"recorded, {minutes:.0f} min"
+    more = ", ".join([*filter(None, known), f"in results/{name}"])
+    return (
+        f'<button type="button" class="recorded" popovertarget="{place}">{said}</button>'
+        f'<span popover class="record" id="{place}">{escape(more)}</span>'
+    )
 
 
 def mark(app, doctree):
@@ -34,11 +39,12 @@ def mark(app, doctree):
         raise ValueError(f"{page.name}: a caption says {WORD!r}, but no record is read")
     name = found[1]
     record = Path(app.srcdir, "results", name, "result.json").read_text(encoding="utf-8")
-    for caption in captions:
+    for number, caption in enumerate(captions):
         last = list(caption.findall(nodes.Text))[-1]
         rest = last.astext().rstrip().removesuffix(WORD)
         last.parent.replace(last, nodes.Text(rest))
-        caption += nodes.inline("", about(name, json.loads(record)), classes=["recorded"])
+        html = badge(name, json.loads(record), f"recorded-{number}")
+        caption += nodes.raw("", html, format="html")
 
 
 def setup(app):

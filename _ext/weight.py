@@ -3,14 +3,13 @@
 * `without_idle_scripts` takes a script off every page on which it has nothing to do: MathJax where
   there is no formula, the search index where nobody searches. The theme's script of two thousand
   icons is on no page: the same icons are in a font.
-* `without_wrapped_blanks` takes away the element that the colouring of code puts around blanks.
+* `with_lines` takes away the element that the colouring of code puts around blanks, and puts one
+  around each line: on a phone lines are wrapped.
 * `trim` reads the finished site and takes out of the style sheets each rule about a class that no
   page has and no script names, of the font of icons all that no rule shows, of the search index
   the blanks and the numbers, and of the files those that no page can ask for: maps of sources, and
   MathJax for other kinds of input and output.
 * `describe` writes the sentence that search engines and previews show.
-* `ask_for_the_face` names the two files of the text's face in a page's head, so that they come
-  before the first line is set.
 
 Only the builder of the site does this; what it leaves out is tested in `tests/test_site.py`.
 """
@@ -60,11 +59,18 @@ def without_idle_scripts(text):
 
 
 WRAPPED_BLANKS = re.compile(r'<span class="w">(\s*)</span>')
+CODE = re.compile(r'(<div class="highlight"><pre>(?:<span></span>)?)(.*?)(</pre>)', re.DOTALL)
+LINE = re.compile(r".*\n|.+")
 
 
-def without_wrapped_blanks(text):
-    """A page whose blanks in code are blanks: they have no colour that one could see."""
-    return WRAPPED_BLANKS.sub(r"\1", text)
+def with_lines(text):
+    """A page of whose code each line is an element, and no blank: it has no colour to be seen."""
+
+    def divided(found):
+        lines = LINE.sub(r'<span class="line">\g<0></span>', found[2])
+        return f"{found[1]}{lines}{found[3]}"
+
+    return CODE.sub(divided, WRAPPED_BLANKS.sub(r"\1", text))
 
 
 def words_of(site):
@@ -166,7 +172,7 @@ def trim(app, error):
     for page in site.rglob("*.html"):
         if not page.is_relative_to(static):
             text = page.read_text(encoding="utf-8")
-            text = without_wrapped_blanks(without_idle_scripts(text))
+            text = with_lines(without_idle_scripts(text))
             page.write_text(text, encoding="utf-8")
     for file in static.rglob("fontawesome.js*"):
         file.unlink()
@@ -186,34 +192,15 @@ def describe(app, pagename, templatename, context, doctree):
     """Put the question of a chapter, or the first paragraph of another page, in the page's head."""
     if doctree is None or app.builder.name != "html":
         return
-    of_question = (
-        paragraph
-        for box in doctree.findall(nodes.admonition)
-        if "question" in box["classes"]
-        for paragraph in box.findall(nodes.paragraph)
-    )
-    first = next(of_question, None) or next(iter(doctree.findall(nodes.paragraph)), None)
+    leads = (each for each in doctree.findall(nodes.container) if "lead" in each["classes"])
+    first = next(next(leads, doctree).findall(nodes.paragraph), None)
     if first is not None:
         text = html.escape(" ".join(first.astext().split()), quote=True)
         metatags = context.get("metatags", "")
         context["metatags"] = f'{metatags}<meta name="description" content="{text}" />\n'
 
 
-FACE = ("source-serif-4-normal.woff2", "source-serif-4-italic.woff2")
-
-
-def ask_for_the_face(app, pagename, templatename, context, doctree):
-    """Let a page ask for its face at once: `font-display: optional` does not wait for it."""
-    if app.builder.name != "html":
-        return
-    kind = 'rel="preload" as="font" type="font/woff2" crossorigin'
-    for name in FACE:
-        address = context["pathto"](f"_static/fonts/{name}", True)
-        context["metatags"] = f'{context.get("metatags", "")}<link {kind} href="{address}" />\n'
-
-
 def setup(app):
     app.connect("html-page-context", describe)
-    app.connect("html-page-context", ask_for_the_face)
     app.connect("build-finished", trim, priority=900)  # after all who copy files
     return {"parallel_read_safe": True, "parallel_write_safe": True}

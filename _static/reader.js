@@ -1,6 +1,6 @@
-/* What a reader can set: all code hidden or shown, which is remembered, and a page for a projector
-   (the key p), on which the arrows lead from section to section. A click enlarges a figure, and so
-   does a button in its caption. The index
+/* What a reader can set: how much code is shown, which is remembered, and a page for a projector
+   (Alt and P), on which the arrows lead from section to section. A click enlarges a figure, and so
+   does a button in its caption. Of a long table five rows are shown. The index
    of the search comes when somebody is about to type. A link shows what it leads to (_ext/previews.py). */
 "use strict";
 
@@ -10,17 +10,49 @@ if (page.dataset.theme === "auto") {
   page.dataset.theme = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
 }
 
-const CODE = "hide-code"; // the class of the page, and the name under which it is kept
-
+page.dataset.code = "key"; // or "text", or "all": how much code is shown
 try {
-  page.classList.toggle(CODE, localStorage.getItem(CODE) === "yes");
+  page.dataset.code = localStorage.getItem("code") ?? "key";
 } catch {} // a browser may keep nothing for a file
 
-function switchCode() {
-  const hidden = page.classList.toggle(CODE);
-  try {
-    localStorage.setItem(CODE, hidden ? "yes" : "no");
-  } catch {}
+function showCode(how) {
+  page.dataset.code = how;
+  for (const button of document.querySelectorAll(".code-switch button")) {
+    button.ariaPressed = button.dataset.code === how;
+  }
+  const bars = [...document.querySelectorAll("article details.hide")];
+  for (const bar of bars) if (how === "all" || !bar.closest(".solution")) bar.open = how === "all";
+}
+
+function offerSwitch() {
+  for (const button of document.querySelectorAll(".code-switch button")) {
+    button.addEventListener("click", () => {
+      const top = button.getBoundingClientRect().top;
+      showCode(button.dataset.code);
+      scrollBy(0, button.getBoundingClientRect().top - top);
+      try {
+        localStorage.setItem("code", button.dataset.code);
+      } catch {}
+    });
+  }
+  showCode(page.dataset.code);
+}
+
+/* Of a table with more than eight rows five stand on the page, and a button shows the others. */
+function foldTables() {
+  for (const table of document.querySelectorAll("article section .cell_output table")) {
+    const rows = table.tBodies[0]?.rows.length ?? 0;
+    if (rows <= 8) continue;
+    table.classList.add("long");
+    const button = Object.assign(document.createElement("button"), { type: "button", className: "all-rows" });
+    const say = () => (button.textContent = table.classList.contains("long") ? `Show all ${rows} rows` : "Show five rows");
+    button.addEventListener("click", () => {
+      table.classList.toggle("long");
+      say();
+    });
+    say();
+    (table.closest(".pst-scrollable-table-container") ?? table).after(button);
+  }
 }
 
 function toSection(step) {
@@ -32,9 +64,9 @@ function toSection(step) {
 }
 
 document.addEventListener("keydown", (event) => {
+  if (event.altKey && event.code === "KeyP") page.classList.toggle("projector");
   if (event.ctrlKey || event.metaKey || event.altKey) return;
   if (event.target.closest("input, select, textarea, button, dialog, [contenteditable]")) return;
-  if (event.key === "p") page.classList.toggle("projector");
   if (!page.classList.contains("projector")) return;
   const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
   if (step) toSection(step);
@@ -92,6 +124,12 @@ function letKeysSlideSoon() {
 }
 
 for (const event of ["load", "resize", "click"]) addEventListener(event, letKeysSlideSoon);
+addEventListener("load", () => {
+  // A button that opens a box is called after the box.
+  for (const button of document.querySelectorAll(".toggle-button")) {
+    button.ariaLabel = button.closest(".admonition-title").textContent.trim();
+  }
+});
 document.fonts.addEventListener("loadingdone", letKeysSlideSoon);
 
 const preview = document.createElement("div");
@@ -175,6 +213,8 @@ addEventListener("afterprint", () => {
 });
 
 document.addEventListener("DOMContentLoaded", () => {
+  offerSwitch();
+  foldTables();
   offerPreviews();
   // The theme's names do not hold the words that stand below these two on a phone.
   document.querySelector(".primary-toggle")?.setAttribute("aria-label", "Contents of the book");

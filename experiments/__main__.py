@@ -3,7 +3,8 @@
 Each module of this folder is an experiment: `Settings` are those of the record, and `QUICK` smaller
 ones for the same code. `find(cells)` computes what is recorded; `table(kept)` has it as lines, the
 title first; `release(cells, folder)`, where there is one, puts checkpoints beside the record. What
-the same code computed before is taken from `_build/experiments`.
+the same code computed before is taken from `_build/experiments`. The word `cards` with names of
+chapters makes their cards (`shared/cards.py`).
 """
 
 import argparse
@@ -17,6 +18,7 @@ from pathlib import Path
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from _ext.provenance import ROOT, provenance, told
+from experiments.shared import cards
 from experiments.shared.cells import Cells, one_thread
 from src.tools.files import write_text
 
@@ -46,6 +48,20 @@ def run(name, *, quick, target, home, jobs):
     print(f"{name}: {target}, {cells.seconds:.0f} s of one core", flush=True)
 
 
+def make_cards(chapters, home, target):
+    """Write the cards of chapters; without a chapter, list the bold claims that have none."""
+    for chapter in chapters:
+        command = f"python -m experiments cards {chapter}"
+        made = provenance(command)
+        work = Cells(Path(cards.__file__), cards.Settings(), home / "cards")
+        found = {"cards": cards.find(work, chapter), "machine": told(made)}
+        about = {"core_minutes": round(work.seconds / 60, 1), "provenance": made}
+        write_text(target / "cards" / f"{chapter}.json", json.dumps(found | about, indent=1) + "\n")
+    if not chapters:
+        lines = cards.listed()
+        print("\n".join([*lines, f"{len(lines)} bold claims without a card"]))
+
+
 def page(experiment, kept):
     """The lines of a record as a page: title, how it was made, table."""
     title, *lines = experiment.table(kept)
@@ -72,8 +88,12 @@ def main(arguments=None):
     parser.add_argument(
         "--jobs", type=int, default=1, help="processes side by side, where they can"
     )
-    options = parser.parse_args(arguments)
+    arguments = sys.argv[1:] if arguments is None else arguments
     one_thread()
+    if arguments[:1] == ["cards"]:
+        home = ROOT / "_build" / "experiments"
+        return make_cards(arguments[1:], home, ROOT / "results")
+    options = parser.parse_args(arguments)
     default = tempfile.mkdtemp() if options.quick and not options.to else ROOT / "results"
     target = Path(options.to or default)
     if options.quick and target.resolve() == ROOT / "results":

@@ -1,17 +1,19 @@
 """What the builder of the site makes of a page: bars, previews, drawings, less weight."""
 
+import json
 import re
 from types import SimpleNamespace
 
 import book_site
-import cells
 import pytest
 import tinycss2
 from back_matter import fold_assertions, linked
 from bs4 import BeautifulSoup
-from cells import bar, checks, shorten_tracebacks
+from card import as_markdown
+from cells import checked, contents, fold_cells, parted, shorten_tracebacks
 from chapters import ROOT, chapters
 from docutils import nodes
+from head import ShowHead
 from pictures import sizes, themed, with_sizes
 from prerequisites import Chapter
 from previews import explained, with_previews
@@ -20,15 +22,7 @@ from sphinx import addnodes
 from sphinx_exercise.nodes import solution_node
 from terms import note_uses
 from times import with_times
-from weight import (
-    FACE,
-    ask_for_the_face,
-    classes_in,
-    trim_index,
-    trimmed,
-    without_idle_scripts,
-    without_wrapped_blanks,
-)
+from weight import classes_in, trim_index, trimmed, with_lines, without_idle_scripts
 
 from src.tools.drawing import Drawing
 from src.tools.figures import INK, ORANGE
@@ -40,52 +34,111 @@ PLOT = (
 
 
 @pytest.mark.parametrize(
-    ("code", "expected"),
+    ("code", "does", "checks"),
     [
-        ("assert a\nassert b", (2, 0)),
-        ("for x in xs:\n    assert x\n    assert -x", (2, 0)),
-        ('glue("a", a)\nassert a', (1, 1)),
-        ("b = a\nassert b", None),
-        ("for x in xs:\n    print(x)\n    assert x", None),
-        ("print(1)", None),
-        ("%timeit f()", None),
-        ("", (0, 0)),
+        ("assert a\nassert b", "", "assert a\nassert b"),
+        (
+            "for x in xs:\n    assert x\n    assert -x",
+            "",
+            "for x in xs:\n    assert x\n    assert -x",
+        ),
+        ('b = 1\n# why\nglue("b", b)\nprint(b)', "b = 1\nprint(b)", '# why\nglue("b", b)'),
+        ("for x in xs:\n    print(x)\n    assert x", None, ""),
+        ("%timeit f()", None, ""),
     ],
 )
-def test_only_a_cell_that_asserts_or_quotes_alone_is_a_check(code, expected):
-    assert checks(code) == expected
+def test_what_only_asserts_or_quotes_is_told_from_what_does_something(code, does, checks):
+    assert parted(code) == (code if does is None else does, checks)
 
 
-def test_the_bar_says_how_many():
-    assert bar(1, 3) == "checked: 1 assertion holds"
-    assert bar(2, 0) == "checked: 2 assertions hold"
-    assert (bar(0, 1), bar(0, 2)) == ("1 number for the text", "2 numbers for the text")
+def test_a_bar_says_what_is_behind_it():
+    assert checked("assert a\nglue('a', a)") == "checked: 1 assertion holds"
+    assert checked("assert a\nassert b") == "checked: 2 assertions hold"
+    assert checked("glue('a', a)") == "1 number for the text"
+    assert contents("a = 1\n\nb = 2") == "Code, 2 lines"
+    assert contents("def f():\n    pass\n\n\nclass C: pass", "What") == "What: f, C, 3 lines"
 
 
-def cell_of(code, shown=(), hidden=None):
-    """What is left of a code cell, as (class, its bar), after the quiet ones were folded."""
+def cell_of(code, *tags, shown=(), hidden=None, inside=None):
+    """What a code cell becomes, in a chapter: its code, its outputs, the titles of its bars."""
     source = nodes.container("", nodes.literal_block(code, code), nb_element="cell_code_source")
     outputs = [nodes.container("", nb_element="cell_code_output") for _ in shown]
-    cell = nodes.container("", source, *outputs, nb_element="cell_code")
+    classes = [f"tag_{tag}" for tag in tags]
+    cell = nodes.container("", source, *outputs, nb_element="cell_code", classes=classes)
+    other = nodes.container("", nodes.container(""), nb_element="cell_code", classes=["tag_key"])
     if hidden:
-        cell["hide_mode"], cell["prompt_show"], cell["prompt_hide"] = hidden, "Show", "Hide"
-    cells.FoldQuietCells.run(SimpleNamespace(document=nodes.container("", cell)))
-    return [
-        (each.get("nb_element") or each["classes"][-1], each.get("prompt_show")) for each in cell
-    ]
+        cell["hide_mode"] = hidden
+    box = nodes.container("", cell, classes=[inside] if inside else [])
+    fold_cells(nodes.container("", other, box))
+    found = []
+    for each in cell:
+        if isinstance(each, nodes.raw):
+            found += re.findall("<summary>(.*)</summary>", each.astext())
+        elif each.get("nb_element") == "cell_code_output":
+            found.append("output")
+        elif not (found and isinstance(each.previous_sibling(), nodes.raw)):
+            found.append(each.astext())
+    return found
+
+
+def test_only_the_key_cells_of_a_chapter_are_open():
+    assert cell_of("f()", "key", shown="x") == ["f()", "output"]
+    assert cell_of("f()", shown="x") == ["output", "Code, 1 line"]
+    assert cell_of("f()", inside="exercise") == cell_of("f()", inside="solution") == ["f()"]
 
 
 def test_a_hidden_input_stands_below_what_it_shows():
-    source, output = ("cell_code_source", None), ("cell_code_output", None)
-    assert cell_of("f()", "x") == [source, output]
-    assert cell_of("f()", "x", "input") == [output, ("above-input", "Show")]
-    assert cell_of("f()", "x", "input+output") == [source, output]  # left to the builder
+    assert cell_of("f()", shown="x", hidden="input") == ["output", "Code, 1 line"]
+    assert cell_of("f()", shown="x", hidden="input+output") == ["f()", "output"]  # the builder's
+
+
+def test_what_checks_in_an_open_cell_is_behind_a_bar_unless_it_is_what_teaches():
+    bar = "checked: 1 assertion holds"
+    assert cell_of("f()\nassert a", "key", shown="x") == ["f()", "output", bar]
+    assert cell_of("f()\nassert a") == ["Code, 1 line", bar]
+    assert cell_of("assert a", "key") == ["assert a"]
+    assert cell_of("f()\nassert a", "key", "raises-exception") == ["f()\nassert a"]
 
 
 @pytest.mark.parametrize("hidden", [None, "input"])
 def test_a_bar_says_what_is_behind_it_whatever_the_tags_of_the_cell(hidden):
-    assert cell_of("import a", hidden=hidden) == [("sets-up", "Set-up")]
-    assert cell_of("assert a", hidden=hidden) == [("checks", "checked: 1 assertion holds")]
+    assert cell_of("import a", hidden=hidden) == ["Set-up"]
+    assert cell_of("assert a", hidden=hidden) == ["checked: 1 assertion holds"]
+
+
+def test_the_head_of_a_chapter_has_its_times_its_question_and_a_row_of_goals():
+    def box(kind, *texts):
+        title = nodes.title("", kind)
+        parts = [nodes.paragraph("", "", *each) for each in texts]
+        return nodes.admonition("", title, *parts, classes=[kind])
+
+    time = [nodes.strong("", "Time"), nodes.Text(": about 5 minutes to read")]
+    goals = box("objectives", [nodes.Text("You will.")], time)
+    page = nodes.container("", box("question", [nodes.Text("Why?")]), goals)
+    ShowHead.run(SimpleNamespace(document=page))
+    head, lead, opens, goal, closes = page.children
+    assert (head["classes"], lead["classes"]) == (["head"], ["lead", "question"])
+    assert head.children[0].astext() == "About 5 minutes to read"
+    assert (lead.astext(), goal.astext()) == ("Why?", "You will.")
+    assert opens.astext().startswith('<details class="objectives">')
+    assert closes.astext() == "</details>"
+
+
+CARD = {"says": "nats <per> token", "lines": [{"tried": "as shown", "mean": 1, "half": 0.5}]}
+
+
+def test_a_card_shows_what_was_tried_and_a_name_that_is_not_known_is_refused(tmp_path):
+    place = tmp_path / "results" / "cards"
+    place.mkdir(parents=True)
+    missing = {"tried": "longer", "why": "it takes a day"}
+    card = CARD | {"lines": [CARD["lines"][0] | {"seeds": 3}, missing]}
+    record = {"cards": {"claim": card}, "machine": "here"}
+    (place / "page.json").write_text(json.dumps(record), encoding="utf-8")
+    lines = as_markdown(tmp_path, "book/part/page", "claim")
+    assert lines[0] == "**What would reverse this?** Nats <per> token, 3 seeds:"
+    assert lines[2:4] == ["- as shown: 1.00 ± 0.50", "- longer: not run: it takes a day"]
+    with pytest.raises(ValueError, match=r"book/part/page: expected a card .*\(claim\), got 'no'"):
+        as_markdown(tmp_path, "book/part/page", "no")
 
 
 def test_a_traceback_keeps_its_error_and_no_path():
@@ -115,22 +168,6 @@ def test_a_term_is_introduced_where_a_title_names_it_or_a_link_leads_to_it():
     found = env.uses_of_terms["here"]
     wanted = {"chain rule": "top", "temperature": "one", "nat": "one", "bit": "two"}
     assert {term: found[term] for term in wanted} == wanted
-
-
-def test_a_page_asks_for_the_files_of_its_face(pytestconfig):
-    builder = SimpleNamespace(name="html")
-    context = {"pathto": lambda name, resource: f"../{name}", "metatags": "<meta>"}
-    ask_for_the_face(SimpleNamespace(builder=builder), "book/page", "", context, None)
-    static = pytestconfig.rootpath / "_static"
-    style = (static / "custom.css").read_text(encoding="utf-8")
-    assert style.count('url("fonts/') == len(FACE)
-    for name in FACE:
-        assert (
-            f'as="font" type="font/woff2" crossorigin href="../_static/fonts/{name}"'
-            in context["metatags"]
-        )
-        assert f'url("fonts/{name}")' in style
-        assert (static / "fonts" / name).is_file()
 
 
 def test_a_plot_has_its_size_in_pixels_and_the_least_width_at_which_its_letters_have_nine():
@@ -181,10 +218,14 @@ def test_settings_of_mathjax_stay_with_it():
     assert without_idle_scripts(with_formula) == with_formula
 
 
-def test_blanks_in_code_have_no_element_of_their_own():
-    word = '<span class="n">a</span>'
-    assert without_wrapped_blanks(f'{word}<span class="w"> </span>{word}') == f"{word} {word}"
-    assert without_wrapped_blanks('<span class="w">a</span>') == '<span class="w">a</span>'
+def test_each_line_of_code_is_an_element_and_no_blank_is():
+    blank, word = '<span class="w"> </span>', '<span class="n">a</span>'
+    code = f'<div class="highlight"><pre><span></span>{word}{blank}{word}\n\n{word}\n</pre>'
+    lines = [f"{word} {word}\n", "\n", f"{word}\n"]
+    lines = "".join(f'<span class="line">{line}</span>' for line in lines)
+    made = f'<div class="highlight"><pre><span></span>{lines}</pre>'
+    assert with_lines(code) == made
+    assert with_lines(f"<pre>{word}\n</pre>") == f"<pre>{word}\n</pre>"
 
 
 def test_the_search_index_keeps_words_and_loses_numbers_and_blanks():
@@ -337,8 +378,8 @@ def test_a_recorded_figure_says_where_and_when(tmp_path):
     recorded = nodes.caption("", "", nodes.Text("All. "), nodes.emphasis("", "Recorded."))
     computed = nodes.caption("", "", nodes.Text("None was recorded."))
     mark(app, nodes.container("", recorded, computed))
-    said = "All. recorded, one core, 2026-11-22, 8 minutes of one core, in results/a"
-    assert recorded.astext() == said
+    assert ">recorded, 8 min</button>" in recorded.astext()
+    assert ">one core, 2026-11-22, 8 minutes of one core, in results/a</span>" in recorded.astext()
     assert computed.astext() == "None was recorded."
     page.write_text("", encoding="utf-8")
     with pytest.raises(ValueError, match="no record is read"):

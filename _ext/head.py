@@ -1,0 +1,55 @@
+"""The head of a chapter: how long it takes, what of its code is shown, its question, its goals.
+
+In the source these are two boxes, the question and the objectives, as JupyterLab shows them. On the
+page the times and the switch stand in one line below the title, the question leads, and goals,
+needs and modules are one folded row. `_static/reader.js` moves the switch; without it the page
+shows its key code.
+"""
+
+from docutils import nodes
+from sphinx.transforms.post_transforms import SphinxPostTransform
+
+SWITCH = """<div class="code-switch" role="group" aria-label="Code on the page">
+<button type="button" data-code="text">Text</button>
+<button type="button" data-code="key">Key code</button>
+<button type="button" data-code="all">All code</button></div>"""
+GOALS = "Goals, what you need, and the modules"
+
+
+class ShowHead(SphinxPostTransform):
+    """Make of the two boxes of a chapter its head; a page that has only one of them keeps it."""
+
+    default_priority = 202  # behind all that reads the boxes or writes in them
+    formats = ("html",)
+
+    def run(self, **kwargs):
+        boxes = {
+            kind: each
+            for each in self.document.findall(nodes.admonition)
+            for kind in ("question", "objectives")
+            if kind in each["classes"]
+        }
+        if len(boxes) < 2:
+            return
+        question, goals = boxes["question"], boxes["objectives"]
+        time = next(p for p in goals.findall(nodes.paragraph) if p.astext().startswith("Time"))
+        goals.remove(time)
+        words = time.astext().removeprefix("Time: ")
+        said = nodes.inline("", words[0].upper() + words[1:], classes=["time"])
+        head = nodes.container("", said, nodes.raw("", SWITCH, format="html"), classes=["head"])
+        lead = nodes.container("", *question.children[1:], classes=["lead", "question"])
+        opens = f'<details class="objectives"><summary>{GOALS}</summary>'
+        row = [nodes.raw("", text, format="html") for text in (opens, "</details>")]
+        put(question, head, lead)
+        put(goals, row[0], *goals.children[1:], row[1])
+
+
+def put(box, *parts):
+    """Parts in place of a box; `replace_self` would give the first of them its classes."""
+    place = box.parent.index(box)
+    box.parent[place : place + 1] = parts
+
+
+def setup(app):
+    app.add_post_transform(ShowHead)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
