@@ -59,9 +59,9 @@ test-changed: $(READY)  ## of these, what no green run has seen as it is now
 	@echo "== Unit tests and chapters that changed, or that depend on what changed"
 	@$(BIN)/pytest $(SIDE_BY_SIDE) --seen=changed --nbval book tests
 
-lab: $(READY)  ## open the chapters as notebooks in JupyterLab
-	@echo "== JupyterLab: opens on the contents; numbers show before you run a chapter if \`make book\` made them"
-	@JUPYTER_CONFIG_PATH="$(CURDIR)/.jupyter" $(BIN)/jupyter lab
+lab: book  ## open the chapters, as they ran, as notebooks of your own in JupyterLab
+	@echo "== JupyterLab: opens on the contents; what you change is in the folder lab"
+	@$(BIN)/python _ext/lab.py
 
 check-site: book  ## open pages in Chromium and chapters in JupyterLab
 	@echo "== Site"

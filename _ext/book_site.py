@@ -115,14 +115,13 @@ class ShortenSolutionTitles(SphinxPostTransform):
 def offer_executed_notebook(app, pagename, templatename, context, doctree):
     """Put the executed notebook beside the page's source; the theme then lists it.
 
-    What the page shows for its references and values is written down on the way (`shown.py`).
+    What the page shows for its references and values stands in it, too (`shown.py`).
     """
     if app.builder.name != "html" or doctree is None:
         return
     root = Path(app.srcdir)
     runs = "kernelspec" in app.env.metadata.get(pagename, {})
     if not runs or pagename == app.config.root_doc:  # whose cells only draw its pictures
-        shown.keep(shown.on_page(app, pagename), pagename, root)
         return
     settings = app.env.mystnb_config
     written = Path(settings.output_folder, f"{pagename}.ipynb")
@@ -132,7 +131,6 @@ def offer_executed_notebook(app, pagename, templatename, context, doctree):
         _, notebook = get_cache(settings.execution_cache_path).merge_match_into_notebook(notebook)
     notebook.metadata.pop("source_map", None)  # line numbers of the Markdown: of no use outside
     found = shown.on_page(app, pagename, notebook)
-    shown.keep(found, pagename, root)
     nbformat.write(notebook, written)  # the launch buttons copy this one once more
     offered = Path(app.outdir, "_sources", f"{pagename}.ipynb")
     offered.parent.mkdir(parents=True, exist_ok=True)

@@ -13,6 +13,7 @@ import re
 from dataclasses import dataclass
 from urllib.parse import urljoin
 
+from card import as_markdown
 from nbformat.v4 import new_code_cell, new_markdown_cell
 from shown import (
     EXPLICIT,
@@ -29,11 +30,13 @@ from shown import (
     value,
 )
 
+HEADING = re.compile(r"^(#{1,3}) ")
 TARGET = re.compile(r"^\([\w-]+\)=\n", re.MULTILINE)
 RECORD = "application/papermill.record"  # what `glue` puts out for the builder only
 NEEDED = """\
-This is a chapter of *{book}*, as it ran when the book was made. Its cells need `src`, the Python
-package of the book, which brings its records and texts along, and what the chapters import."""
+This is a chapter of *{book}*, as it ran when the book was made. *Shift+Enter* runs a cell, and
+*Run All* runs them all. They need `src`, the Python package of the book, which brings its records
+and texts along, and what the chapters import."""
 LOCAL = """ To run them, say in the book's folder:
 
     pip install ".[chapters]"
@@ -109,6 +112,7 @@ class Texts:
         self.shown, self.page, self.root = shown, page, root
         self.numbers, self.site = shown["numbers"], site
         self.inside = None  # "exercise" or "solution"
+        self.sections = iter(shown["sections"])
 
     def plain(self, source):
         """The text of the next cell."""
@@ -117,10 +121,14 @@ class Texts:
         unfolded = self.inside == "solution" and not _says_before_end(lines)
         if self.inside == "solution" and not unfolded:
             written += _folded("Solution, continued")
+        code = False  # in a block of plain code
         while place < len(lines):
             line = lines[place]
             place += 1
             fence = FENCE.fullmatch(line)
+            code ^= bool(fence and not fence[2] and not (boxes and line == boxes[-1].fence))
+            if not (boxes or code) and HEADING.match(line):
+                line = HEADING.sub(rf"\1 {next(self.sections, '')} ", line).replace("  ", " ")
             if boxes and line == boxes[-1].fence:
                 written += boxes.pop().end
             elif not (fence and fence[2]):
@@ -165,7 +173,7 @@ class Texts:
             return f"${content}$"
         if role not in REFERENCES:
             raise ValueError(f"{self.page}: no plain text is known for the role {role!r}")
-        text, where = reference(self.shown, role, content, self.page, self.root)
+        text, where = reference(self.shown, role, content)
         if self.site:
             return f"[{text}]({urljoin(f'{self.site}/{self.page}.html', where)})"
         named = EXPLICIT.fullmatch(content) or re.search(r" [\d.]+$", text)
@@ -181,6 +189,8 @@ class Texts:
         mark, name, title = fence.groups()
         if name == "admonition" and "dropdown" in option(options, "class").split():
             return _folded(title), Box(mark, END_OF_FOLD)
+        if name == "card":
+            return as_markdown(self.root, self.page, title), Box(mark, [])
         if name == "admonition":
             return [f"> **{title}**", ">"], Box(mark, [], quoted=True)
         family, _, kind = name.partition(":")

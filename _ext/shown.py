@@ -1,24 +1,22 @@
-"""What the roles of a page show: kept when the pages are made, and read where none are made.
+"""What the roles of a page show, for its notebook.
 
 A role such as ``{ref}`masks` `` stands for a title, a number, a citation or a value. Only the
-builder knows it. So it writes down, for each page, what it has put there, in `_build/shown`.
-JupyterLab (`lab.py`) and the notebook to download (`plain.py`) show the same.
+builder knows it. So it notes, for each page, what it has put there.
+The notebook of a page (`plain.py`), to download and for JupyterLab, shows the same.
 
     roles    {":ref:`masks`": [text, address as seen from the page]}
     numbers  {"prop-shift": "Proposition 2.1"}, of boxes and figures
     glued    {"typical": "9.9e-08"}, as the cells put it out
+    sections ["2", "2.1", …], the numbers of the headings in their order
 """
 
-import json
 import re
 from functools import cache
-from pathlib import Path
 
 from docutils import nodes
 from myst_nb.core.variables import format_plain_text
 from sphinx import addnodes
 
-KEPT = Path("_build", "shown")
 REFERENCES = ("ref", "numref", "eq", "prf:ref", "term", "doc", "cite", "cite:t", "cite:p")
 EXPLICIT = re.compile(r"(.+?)\s*<([^<>]+)>", re.DOTALL)  # words of one's own for a target
 FENCE = re.compile(r"(`{3,}|:{3,})(?:\{([\w:-]+)\} ?(.*)|.*)")
@@ -27,9 +25,7 @@ SPAN = re.compile(r"(?:\{([\w:+.-]+)\})?(?<!`)(`+)(?!`)(.+?)(?<!`)\2(?!`)", re.D
 OPTION = re.compile(r":([\w-]+): *(.*)")
 PARTS = ("exercise", "solution")  # what has its beginning and its end in different cells
 PART = re.compile(r"^```\{(exercise|solution)-(start|end)\}", re.MULTILINE)
-KEYED = re.compile(r"([a-z]+)(\d{4})\w*")  # a key of the bibliography: vaswani2017attention
 UNKNOWN = "…"  # a value that was never computed here
-PLAIN = {"roles": {}, "numbers": {}, "glued": {}}
 
 
 # ---- when the pages are made ---------------------------------------------------------------------
@@ -50,7 +46,13 @@ def on_page(app, page, notebook=None):
             holders.append(holder)
     app.env.apply_post_transforms(tree, page)
     roles = {_single(each.rawsource): [markdown(each), address(each)] for each in holders}
-    return {"roles": roles, "numbers": numbers(app.env, page), "glued": glued_in(notebook)}
+    sections = app.env.toc_secnumbers.get(page, {}).values()
+    return {
+        "roles": roles,
+        "numbers": numbers(app.env, page),
+        "glued": glued_in(notebook),
+        "sections": [".".join(map(str, each)) for each in sections],
+    }
 
 
 def markdown(node):
@@ -95,26 +97,12 @@ def glued_in(notebook):
     return found
 
 
-def keep(shown, page, root):
-    """Write down what a page shows."""
-    path = root / KEPT / f"{page}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(shown, ensure_ascii=False, indent=0), encoding="utf-8")
-
-
 # ---- wherever it is read -------------------------------------------------------------------------
 
 
-def kept(page, root):
-    """What a page showed when it was made last; nothing if it never was."""
-    path = root / KEPT / f"{page}.json"
-    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else PLAIN
-
-
-def reference(shown, role, content, page, root):
-    """(text, address from the page) of a reference; a guess if the page was never made."""
-    found = shown["roles"].get(f":{role}:`{_single(content)}`")
-    return tuple(found) if found else _guess(role, content, page, root)
+def reference(shown, role, content):
+    """(text, address from the page) of a reference."""
+    return tuple(shown["roles"][f":{role}:`{_single(content)}`"])
 
 
 def value(shown, content):
@@ -156,33 +144,11 @@ def pieces(source):
         yield True, "".join(prose)
 
 
-def _guess(role, content, page, root):
-    words = EXPLICIT.fullmatch(content)
-    text, target = words.groups() if words else (content, content)
-    own = root / page
-    if role in ("ref", "doc"):
-        place = next(iter((root / "book").rglob(f"{Path(target).name}.md")), None)
-        where = _relative(place, own) if place else f"#{target}"
-        return (title(place) if place and not words else text), where
-    if role.startswith("cite"):
-        authors = [KEYED.sub(r"\1 \2", key.strip()).title() for key in content.split(",")]
-        return ", ".join(authors), _relative(root / "book" / "bibliography.md", own)
-    if role == "term":
-        return text, _relative(root / "book" / "glossary.md", own)
-    return text, f"#{target}"
-
-
 @cache
 def title(path):
     """The first heading of a page."""
     found = re.search(r"^# (.+)$", path.read_text(encoding="utf-8"), re.MULTILINE)
     return found[1] if found else path.stem
-
-
-def _relative(path, page):
-    up = len(page.parent.parts)
-    same = next((n for n in range(up, 0, -1) if path.is_relative_to(page.parents[up - n])), 0)
-    return "../" * (up - same) + path.relative_to(page.parents[up - same]).as_posix()
 
 
 def _single(text):

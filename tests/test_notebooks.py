@@ -1,12 +1,9 @@
-"""The book as notebooks: in JupyterLab, where it is also edited, and to download.
+"""The book as notebooks, in JupyterLab and to download: none shows a role or a directive."""
 
-Opened and saved, every page of the book is the same bit by bit; what a reader edits in between is
-what has changed in the file. No notebook to download shows a role or a directive.
-"""
-
-import json
 import re
+from collections import defaultdict
 
+import lab
 import nbformat
 import plain
 import pytest
@@ -14,10 +11,8 @@ import shown
 import yaml
 from chapters import ROOT, chapters
 from jupytext.myst import myst_to_notebook
-from lab import BOX, contents, open_notebook, opened, save_notebook, saved
-from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
+from nbformat.v4 import new_code_cell, new_notebook, new_output
 
-PAGES = sorted((ROOT / "book").rglob("*.md"))
 OFFERED = [path for path in chapters() if path.name != "index.md"]
 SHOWN = {
     "roles": {
@@ -31,7 +26,10 @@ SHOWN = {
         "fig-x": "Figure 14.3",
     },
     "glued": {"typical": "9.9e-08", "name": "'GPT'"},
+    "sections": ["14", "14.1", "14.2"],
 }
+# What a page shows of which nothing is known: the same words for each reference.
+ANY = SHOWN | {"roles": defaultdict(lambda: ["there", "#there"]), "sections": []}
 PROSE = "It passes {glue:text}`typical:.0e` ({cite:t}`vaswani2017attention`), see {ref}`masks`."
 EXERCISE = """```{exercise-start} Twice ★★
 :label: ex-x
@@ -55,15 +53,7 @@ PROPOSITION = "```{prf:proposition} A limit\n:label: prop-x\n\nLet $x > 0$.\n```
 
 @pytest.fixture
 def root(tmp_path):
-    """A book of which one page, `book/page`, has been made; it shows what stands above."""
-    shown.keep(SHOWN, "book/page", tmp_path)
-    (tmp_path / "book").mkdir()
     return tmp_path
-
-
-def texts_of(path):
-    notebook = myst_to_notebook(path.read_text(encoding="utf-8"))
-    return [cell.source for cell in notebook.cells if cell.cell_type == "markdown"]
 
 
 def page_of(path):
@@ -73,124 +63,44 @@ def page_of(path):
 # ---- in JupyterLab -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("path", PAGES, ids=page_of)
-def test_a_page_that_was_opened_is_saved_bit_by_bit(path):
-    texts = texts_of(path)
-    shows = opened(texts, page_of(path))
-    assert saved(shows) == texts
-    roles = re.compile(r"\{(glue:text|ref|prf:ref|cite(:[tp])?|term|exercise-\w+|solution-\w+)\}")
-    left = [text for text in shows for prose, text in shown.pieces(text) if prose]
-    left = [found[0] for text in left for found in shown.SPAN.finditer(text) if found[1]]
-    assert not [text for text in left if roles.match(text)]
-    assert not re.search(r"^`+\{(exercise|solution|prf:)", "\n".join(shows), re.MULTILINE)
+@pytest.fixture
+def built(tmp_path):
+    """A book of two chapters whose notebooks the site offers."""
+    names, parts = ("a", "b"), [{"caption": "Part", "numbered": True}]
+    parts[0]["chapters"] = [{"file": f"book/part/{name}"} for name in names]
+    (tmp_path / "_toc.yml").write_text(yaml.safe_dump({"root": "book/index", "parts": parts}))
+    for folder in ("book/part", lab.OFFERED / "book/part"):
+        (tmp_path / folder).mkdir(parents=True)
+    for name in names:
+        head = f"# Chapter {name}\n\n**You need** nothing.\n\n**Time**: 5 minutes to read\n"
+        (tmp_path / f"book/part/{name}.md").write_text(head)
+        offer(tmp_path, name, "as it ran")
+    return tmp_path
 
 
-def test_numbers_titles_and_citations_are_shown_for_roles(root):
-    (text,) = opened([PROSE], "book/page", root)
-    assert '{eval}`glued("typical:.0e", "1e-07")`' in text
-    assert "[Who may look where](masks.md " in text
-    assert "[Vaswani et al. [2017]](../bibliography.md " in text
+def offer(root, name, text):
+    (root / lab.OFFERED / f"book/part/{name}.ipynb").write_text(text)
 
 
-def test_a_value_that_was_never_computed_is_shown_as_unknown(tmp_path):
-    (text,) = opened(["{glue:text}`typical:.0e`"], "book/page", tmp_path)
-    assert text == '{eval}`glued("typical:.0e", "…")`'
+def test_a_notebook_that_a_reader_changed_stays_and_the_others_follow_the_book(built):
+    mine, other = (built / lab.LAB / "part" / f"{name}.ipynb" for name in ("a", "b"))
+    assert lab.put_notebooks(built) == []
+    mine.write_text("mine")
+    for name in ("a", "b"):
+        offer(built, name, "as it ran again")
+    for _ in range(2):
+        assert lab.put_notebooks(built) == ["part/a.ipynb"]
+        assert (mine.read_text(), other.read_text()) == ("mine", "as it ran again")
+    mine.unlink()
+    assert lab.put_notebooks(built) == []
+    assert mine.read_text() == "as it ran again"
 
 
-def test_a_box_shows_the_number_that_it_has_in_the_book(root):
-    (text,) = opened([PROPOSITION], "book/page", root)
-    assert text.startswith(
-        "```{admonition} Proposition 14.1 (A limit)\n:class: seealso prf-proposition\n"
-    )
-
-
-def test_a_solution_is_folded_in_each_cell_in_which_it_says_something(root):
-    exercise, more, end = opened(CELLS, "book/page", root)[1:4]
-    assert f"{BOX}{{admonition}} Exercise 14.2 (Twice ★★)\n:label: ex-x\n:class: bug " in exercise
-    assert f"{BOX}{{admonition}} Solution to Exercise 14.2\n:class: dropdown " in exercise
-    head = f"{BOX}{{admonition}} Solution to Exercise 14.2, continued\n:class: dropdown "
-    assert more.startswith(head)
-    assert end == "% solution-end\n\nAnd on."  # no box, since nothing would be in it
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "kept"),
-    [
-        ("passes", "lets through", PROSE.replace("passes", "lets through")),
-        ("[Who may", "[Where may", PROSE.replace("`masks`", "`Where may look where <masks>`")),
-        ("It", "A {term}`key`. It", PROSE.replace("It", "A {term}`key`. It")),
-    ],
-)
-def test_what_is_edited_is_kept_and_nothing_else_changes(before, after, kept, root):
-    (text,) = opened([PROSE], "book/page", root)
-    assert before in text
-    assert saved([text.replace(before, after, 1)]) == [kept]
-
-
-def test_a_title_of_a_box_can_be_edited(root):
-    (text,) = opened([PROPOSITION], "book/page", root)
-    assert saved([text.replace("A limit", "No limit")]) == [
-        PROPOSITION.replace("A limit", "No limit")
-    ]
-
-
-def test_cells_can_be_divided_joined_and_moved(root):
-    shows = opened(CELLS, "book/page", root)
-    head, tail = shows[0].split(", see")
-    assert "".join(saved([head, ", see" + tail])) == PROSE
-    assert saved(["\n\n".join(shows)]) == saved(["\n\n".join(CELLS)]) == ["\n\n".join(CELLS)]
-    assert saved([shows[4], shows[0]]) == [CELLS[4], CELLS[0]]
-
-
-def test_a_new_exercise_may_be_written_as_in_a_file(root):
-    own = [EXERCISE, "```{solution-end}\n```"]
-    assert saved(own) == own
-    assert saved([own[0], BOX]) == own
-
-
-def test_a_notebook_is_opened_folded_and_saved_as_it_was(root):
-    cells = [
-        new_code_cell("import math\n\nimport torch"),
-        *map(new_markdown_cell, CELLS[:2]),
-        new_code_cell("assert True"),
-        *map(new_markdown_cell, CELLS[2:]),
-        new_code_cell("plot()", metadata={"tags": ["hide-input"], "mystnb": {"figure": FIGURE}}),
-        new_code_cell("x = 1"),
-    ]
-    notebook = new_notebook(cells=cells)
-    before = [cell.source for cell in cells]
-    open_notebook(notebook, "book/page", root)
-    hidden = [cell.metadata.get("jupyter") for cell in cells if cell.cell_type == "code"]
-    folded = {"source_hidden": True}
-    assert hidden == [folded, folded | {"outputs_hidden": True}, folded, None]
-    caption = notebook.cells[8]
-    assert caption.source == '**Figure 14.3.** **Up.** By {eval}`glued("typical:.0e", "1e-07")`.'
-    for cell in (cells[1], caption):
-        (said,) = cell.metadata["user_expressions"]
-        assert said["result"]["data"] == {"text/plain": "1e-07"}
-    nbformat.validate(notebook)
-    save_notebook(notebook)
-    assert [cell.source for cell in notebook.cells] == before
-
-
-def test_a_caption_that_was_edited_is_kept_as_a_cell(root):
-    notebook = new_notebook(
-        cells=[new_code_cell("plot()", metadata={"mystnb": {"figure": FIGURE}})]
-    )
-    open_notebook(notebook, "book/page", root)
-    notebook.cells[1].source += " Mine."
-    save_notebook(notebook)
-    assert notebook.cells[1].source == "**Figure 14.3.** **Up.** By {glue:text}`typical:.0e`. Mine."
-
-
-def test_the_contents_lead_to_all_pages_in_order():
-    toc = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))
-    pages = [page["file"] for part in toc["parts"] for page in part["chapters"]]
-    numbered = sum(len(part["chapters"]) for part in toc["parts"] if part["numbered"])
-    links = re.findall(r"\]\(\.\./(\S+)\.md\)", contents())
-    assert links == [toc["root"], *pages]
-    numbers = re.findall(r"^(\d+)\. ", contents(), re.MULTILINE)
-    assert numbers == [str(number + 1) for number in range(numbered)]
+def test_the_contents_lead_to_all_chapters_in_order(built):
+    lab.put_notebooks(built)
+    contents = (built / lab.LAB / "contents.md").read_text(encoding="utf-8")
+    lines = "1. [Chapter a](part/a.ipynb), 5 min\n2. [Chapter b](part/b.ipynb), 5 min\n"
+    assert contents.endswith(f"## Part\n\n{lines}")
 
 
 # ---- to download ---------------------------------------------------------------------------------
@@ -199,8 +109,7 @@ def test_the_contents_lead_to_all_pages_in_order():
 def rendered(path):
     """A chapter for any viewer, as if it had just been made."""
     notebook = myst_to_notebook(path.read_text(encoding="utf-8"))
-    page = page_of(path)
-    return plain.notebook(notebook, shown.kept(page, ROOT), page, ROOT, "The Next Token")
+    return plain.notebook(notebook, ANY, page_of(path), ROOT, "The Next Token")
 
 
 def plain_text(source, root, site=""):
@@ -270,8 +179,11 @@ def test_the_first_cell_says_how_to_get_src(root):
     assert "git+https://forge.org/book@main" in code.source
 
 
-def test_what_a_page_shows_is_kept_and_read_again(root):
-    assert shown.kept("book/page", root) == SHOWN
-    assert shown.kept("book/other", root) == shown.PLAIN
-    assert json.loads((root / shown.KEPT / "book/page.json").read_text("utf-8")) == SHOWN
+def test_headings_have_the_numbers_of_the_site(root):
+    source = "# One\n\n```sh\n# no heading\n```\n\n## Two\n\n### Three"
+    numbered = "# 14 One\n\n```sh\n# no heading\n```\n\n## 14.1 Two\n\n### 14.2 Three"
+    assert plain_text(source, root) == numbered
+
+
+def test_a_value_shows_its_text():
     assert shown.value(SHOWN, "name") == "GPT"
