@@ -25,7 +25,7 @@ kernelspec:
 TAGS = {
     *("hide-cell", "hide-input", "hide-output"),
     *("remove-cell", "remove-input", "remove-output", "remove-stdout", "remove-stderr"),
-    *("nbval-ignore-output", "raises-exception", "full-width", "margin"),
+    *("nbval-ignore-output", "raises-exception", "full-width", "margin", "key"),
 }
 
 SECTIONS = ["Experiment", "What this does not show", "Summary", "Exercises", "Further reading"]
