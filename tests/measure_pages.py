@@ -22,7 +22,7 @@ SETTLE = """async () => { await document.fonts.ready; await window.MathJax?.star
   await Promise.all([...document.images].map(each => each.decode().catch(() => {}))); }"""
 MEASURE = """() => {
   const seen = query => [...document.querySelectorAll(`article ${query}`)]
-    .filter(e => e.checkVisibility() && e.getBoundingClientRect().height);
+    .filter(e => e.checkVisibility() && e.offsetHeight !== 0 && !e.closest(".toggle-hidden"));
   const top = e => e ? Math.round(e.getBoundingClientRect().top + scrollY) : null;
   const height = document.documentElement.scrollHeight;
   const code = seen("div.cell_input").reduce((sum, e) => sum + e.getBoundingClientRect().height, 0);
