@@ -32,6 +32,7 @@ SECTIONS = ["Experiment", "What this does not show", "Summary", "Exercises", "Fu
 LEVELS = ["★", "★★", "★★★"]
 SUMMARY_ITEMS = 3
 LEAST_EXERCISES = 5
+FEWEST_KEYS, MOST_KEYS = 4, 7
 WIDEST_CODE = 80  # what the built page shows without scrolling
 
 
@@ -198,6 +199,18 @@ def asserts_its_experiment(page):
         )
 
 
+def marks_its_key_cells(page):
+    """A reader of the text, the figures and these few cells can restate the derivation."""
+    keys = [cell for cell in page.cells if "key" in cell.tags]
+    if not FEWEST_KEYS <= len(keys) <= MOST_KEYS:
+        expected = f"{FEWEST_KEYS} to {MOST_KEYS} cells with the tag 'key'"
+        yield at(page, title_line(page), f"expected {expected}, got {len(keys)}")
+    for cell in keys:
+        hidden = [tag for tag in cell.tags if tag.startswith(("hide-", "remove-"))]
+        if hidden:
+            yield at(page, cell.line, f"a key cell is shown: drop {hidden} or 'key'")
+
+
 def asserts(cell):
     try:
         return any(isinstance(node, ast.Assert) for node in ast.walk(ast.parse(cell.source)))
@@ -314,6 +327,7 @@ CHAPTER_RULES = [
     states_its_objectives,
     has_its_sections_in_order,
     asserts_its_experiment,
+    marks_its_key_cells,
     describes_its_figures,
     summarises_in_three_sentences,
     has_five_exercises_of_all_levels,

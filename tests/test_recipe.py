@@ -49,6 +49,15 @@ EXERCISES = "".join(exercise(n, "★" * (1 + n % 3)) for n in range(5)).replace(
     ":label: ex-4\n", ":label: ex-4\n:class: bug\n"
 )
 
+KEY = """
+```{code-cell} ipython3
+:tags: [key]
+
+key = NUMBER
+```
+"""
+KEYS = "".join(KEY.replace("NUMBER", str(number)) for number in range(4))
+
 SOUND = f"""{HEADER}
 (sound)=
 # A sound chapter
@@ -77,7 +86,7 @@ mystnb:
 ---
 one = 1
 ```
-
+{KEYS}
 ## Experiment: one is one
 
 ```{{code-cell}} ipython3
@@ -161,6 +170,12 @@ DEFECTS = {
     ],
     "asserts_its_experiment": [
         ("assert one", "print(one)  #", "## Experiment: one is one", "claims nothing"),
+    ],
+    "marks_its_key_cells": [
+        ("[key]\n\nkey = 0", "[margin]\n\nkey = 0", "# A sound chapter", "got 3"),
+        (KEYS, 2 * KEYS, "# A sound chapter", "got 8"),
+        ("[key]\n\nkey = 0", "[hide-input, key]\n\nkey = 0", "key = 0", "drop ['hide-input']"),
+        ("[key]\n\nkey = 3", "[key, remove-cell]\n\nkey = 3", "key = 3", "drop ['remove-cell']"),
     ],
     "describes_its_figures": [
         ("    name: fig-one\n", "", "one = 1", "mystnb.figure.name"),
