@@ -117,7 +117,7 @@ def test_the_head_of_a_chapter_has_its_times_its_question_and_a_row_of_goals():
     page = nodes.container("", box("question", [nodes.Text("Why?")]), goals)
     ShowHead.run(SimpleNamespace(document=page))
     head, lead, opens, goal, closes = page.children
-    assert (head["classes"], lead["classes"]) == (["head"], ["lead", "question"])
+    assert (head["classes"], lead["classes"]) == (["chapter-head"], ["lead", "question"])
     assert head.children[0].astext() == "About 5 minutes to read"
     assert (lead.astext(), goal.astext()) == ("Why?", "You will.")
     assert opens.astext().startswith('<details class="objectives">')

@@ -681,7 +681,7 @@ def test_a_solution_is_a_row_without_a_link_and_says_whose_it_is_on_paper_only(v
 def test_the_contents_say_how_long_a_chapter_takes_as_its_own_box_does(visit):
     here = visit.page.locator(".bd-sidebar-primary li.current > a .time")
     (said,) = here.all_text_contents()
-    head = visit.page.locator(".head .time").inner_text()
+    head = visit.page.locator(".chapter-head .time").inner_text()
     minutes = re.search(r"(\d+) minutes? to read", head)[1]
     assert said == f"{minutes} min"
 
