@@ -88,16 +88,11 @@ def test_no_gradient_comes_from_predicting_the_request():
 
 def test_preference_loss_by_hand():
     """Equal rewards: log 2. A lead of log 3 wins with 3/4, and so loses with 1/4."""
-    lead, level = tensor(math.log(3), math.log(3), 5.0), tensor(0.0, 0.0, 5.0)
-    assert torch.allclose(
-        preference_loss(lead, level, tensor(1, 0, 1)),
-        tensor(math.log(4 / 3), math.log(4), math.log(2)),
-    )
-    assert torch.allclose(preference_loss(lead, level)[0], tensor(math.log(4 / 3)))
-    assert torch.allclose(
-        preference_loss(lead, level, tensor(0.5, 0.5, 0.5))[0],
-        tensor((math.log(4 / 3) + math.log(4)) / 2),
-    )
+    lead, level = tensor(*[math.log(3)] * 3, 5.0), tensor(0.0, 0.0, 0.0, 5.0)
+    won, lost = math.log(4 / 3), math.log(4)
+    found = preference_loss(lead, level, tensor(1, 0, 0.5, 1))
+    assert torch.allclose(found, tensor(won, lost, (won + lost) / 2, math.log(2)))
+    assert torch.allclose(preference_loss(lead, level)[0], tensor(won))
 
 
 def test_preference_loss_is_a_softmax_over_two_and_does_not_overflow():
@@ -105,11 +100,6 @@ def test_preference_loss_is_a_softmax_over_two_and_does_not_overflow():
     of_two = torch.stack([first, second]).log_softmax(0)
     assert torch.allclose(preference_loss(first, second), -of_two[0], atol=1e-6)
     assert preference_loss(tensor(-5e3), tensor(5e3)) == 1e4
-
-
-def test_a_constant_added_to_all_rewards_changes_no_preference():
-    one, other = REWARDS, REWARDS.flip(0)
-    assert torch.allclose(preference_loss(one, other), preference_loss(one + 9, other + 9))
 
 
 @pytest.mark.parametrize(
@@ -121,11 +111,10 @@ def test_a_constant_added_to_all_rewards_changes_no_preference():
     ],
 )
 def test_a_comparison_of_a_text_with_itself_is_refused(first, second):
-    with pytest.raises(ValueError, match="twice in comparison 1"):
-        check_comparisons(first, second)
     check_comparisons(first[:1], second[:1])
-    with pytest.raises(ValueError, match="as many firsts as seconds"):
-        check_comparisons(first, second[:1])
+    for others, message in ((second, "twice in comparison 1"), (second[:1], "as many firsts as")):
+        with pytest.raises(ValueError, match=message):
+            check_comparisons(first, others)
 
 
 @pytest.mark.parametrize("loss", [preference_nats, partial(dpo_nats, beta=1.0)])
@@ -138,13 +127,6 @@ def test_no_loss_takes_a_comparison_of_a_text_with_itself(loss):
     for pair in (number, (same, longer)):
         with pytest.raises(ValueError, match="twice in comparison 1"):
             loss(None, ((*pair, *of_base), torch.ones(2)))
-
-
-def test_no_text_is_drawn_against_itself():
-    probs = torch.tensor([0.98, 0.01, 0.01])  # nearly always the same
-    first, second, _ = draw_comparisons(probs.log(), torch.zeros(3), 2_000, generator=draw())
-    assert (first != second).all()
-    check_comparisons(first, second)
 
 
 def test_comparisons_come_as_often_as_answers_and_rewards_say():
@@ -209,10 +191,8 @@ def test_a_reward_models_head_begins_near_zero_and_without_a_bias():
 
 def test_a_reward_model_leaves_its_backbone_alone():
     backbone = small_gpt()
-    model = RewardModel(backbone, generator=draw())
-    with torch.no_grad():
-        model.backbone.embedding.add_(1.0)
-    assert not torch.equal(model.backbone.embedding, backbone.embedding)
+    RewardModel(backbone, generator=draw()).backbone.embedding.data.add_(1.0)
+    assert torch.equal(backbone.embedding, small_gpt().embedding)
 
 
 # ---- the optimum -----------------------------------------------------------------------------
@@ -222,25 +202,6 @@ def test_the_optimum_by_hand():
     """Two answers, equally likely, log 3 apart, at a price of 1: one to three."""
     found = tilted(tensor(0.5, 0.5).log(), tensor(0.0, math.log(3)), beta=1.0)
     assert torch.allclose(found.exp(), tensor(0.25, 0.75))
-
-
-def test_no_policy_has_a_greater_aim_and_each_lacks_its_divergence():
-    """J(pi*) - J(pi) = beta KL(pi || pi*), for any pi; in this order of the two."""
-    base = table()
-    for beta in (0.1, 0.7, 3.0):
-        best = tilted(base, REWARDS, beta=beta)
-        most = aim(best, base, REWARDS, beta=beta)
-        for seed in range(20):
-            other = table(100 + seed)
-            lacking = most - aim(other, base, REWARDS, beta=beta)
-            assert torch.isclose(lacking, beta * kl_divergence(other.exp(), best.exp()))
-            assert lacking > 0
-
-
-def test_a_high_price_leaves_the_base_and_a_low_one_the_best_answer():
-    base = table()
-    assert torch.allclose(tilted(base, REWARDS, beta=1e6), base, atol=1e-4)
-    assert tilted(base, REWARDS, beta=1e-2).exp()[REWARDS.argmax()] > 1 - 1e-9
 
 
 def test_what_an_answer_is_worth_is_a_number_and_has_no_gradient():
@@ -268,20 +229,6 @@ def test_rollouts_have_the_exact_gradient_on_average(clip):
     exact = torch.autograd.grad(value, policy.logits)[0]  # by a sum over all answers
     off = (found.mean(0) - exact) / (found.std(0) / math.sqrt(len(found)))
     assert off.abs().max() < 5
-
-
-def test_a_baseline_makes_the_gradient_quieter():
-    policy, base = TablePolicy(table(1)), TablePolicy(table(1))
-    spreads = []
-    for minus in (leave_one_out, lambda values: values + 3.0):
-        found, generator = [], draw()
-        for _ in range(300):
-            answers = policy.sample(5, generator=generator)
-            loss = reinforce_loss(policy(answers), minus(REWARDS[answers])).mean()
-            found.append(torch.autograd.grad(loss, policy.logits)[0])
-        spreads.append(float(torch.stack(found).var(0).sum()))
-    assert spreads[0] < spreads[1] / 2
-    assert torch.equal(policy.logits, base.logits)
 
 
 def test_no_gradient_goes_through_advantages():
@@ -369,13 +316,11 @@ def test_policy_gradient_meets_the_exact_optimum(repeats, seed):
 
 def test_dpo_loss_by_hand():
     """beta = 2, log pi / pi0 = log 3 and 0: the preferred one leads by 2 log 3, odds of 9 to 1."""
-    of_base = tensor(-1.0)
-    first, second = of_base + math.log(3), of_base.clone()
-    found = dpo_loss(first, second, of_base, of_base, beta=2.0)
-    assert torch.allclose(found, tensor(math.log(10 / 9)))
-    other = dpo_loss(first, second, of_base, of_base, tensor(0.0), beta=2.0)
-    assert torch.allclose(other, tensor(math.log(10)))
-    assert torch.allclose(dpo_loss(*[of_base] * 4, beta=2.0), tensor(math.log(2)))
+    of_base = tensor(-1.0, -1.0)
+    given = (of_base + math.log(3), of_base, of_base, of_base)
+    found = dpo_loss(*given, tensor(1.0, 0.0), beta=2.0)
+    assert torch.allclose(found, tensor(math.log(10 / 9), math.log(10)))
+    assert torch.allclose(dpo_loss(*given, beta=2.0), found[:1].expand(2))
 
 
 @pytest.mark.parametrize("seed", range(3))
