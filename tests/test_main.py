@@ -348,13 +348,6 @@ def test_a_run_on_the_micro_world_draws_its_documents_by_the_seed(world_run):
     assert config.micro_world().stories == 0.5
 
 
-def test_a_word_model_knows_each_word_of_its_text_by_one_token(world_run):
-    run = open_run(world_run)
-    text = run.config.corpus().documents[0].text
-    assert len(run.tokenizer.encode(text)) == len(text.split())
-    assert run.tokenizer.decode(run.tokenizer.encode(text)) == text
-
-
 def test_a_perfect_model_is_named_beside_the_score(world_run, capsys):
     out, config = done(capsys, "evaluate", world_run), open_run(world_run).config
     test, world = config.parts().test, config.micro_world()
