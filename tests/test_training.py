@@ -176,7 +176,7 @@ def test_fit_equals_the_loop_written_out(stream, clip):
     ours, theirs = small_model().double(), small_model().double()
     history = train(ours, draws(stream), clip=clip, **settings)
     losses = hand_loop(theirs, draws(stream), clip=clip or math.inf, **settings)
-    assert max(history.norms) > 0.4  # so that it clips
+    assert max(history.norms) > 0.4  # written down before it is clipped
     assert history.losses == pytest.approx(losses, rel=1e-6)
     for a, b in zip(ours.parameters(), theirs.parameters(), strict=True):
         assert torch.allclose(a, b, atol=1e-6)
@@ -346,20 +346,17 @@ def test_a_bad_setting_is_refused(options, message):
 
 
 def test_a_model_of_several_inputs_gets_them_all_on_its_device(stream):
-    class Sum(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.models = nn.ModuleList([small_model(2), small_model(3)])
-
+    class Difference(SoftmaxBigram):
         def forward(self, one, other):
-            return self.models[0](one) + self.models[1](other)
+            return super().forward(one) - super().forward(other)
 
-    model = Sum()
-    inputs, targets = next(draws(stream))
-    history = train(model, [((inputs, inputs.flip(0)), targets)], steps=1)
-    nats, tokens = negative_log_likelihood(Sum()(inputs, inputs.flip(0)), targets)
-    assert history.losses[0] == pytest.approx(float(nats.detach() / tokens))
-    assert mean_loss(model, [((inputs, inputs.flip(0)), targets)]) < history.losses[0]
+    model, (inputs, targets) = Difference(V), next(draws(stream))
+    nn.init.normal_(model.table, generator=torch.Generator().manual_seed(0))
+    data = [((inputs, inputs.flip(0)), targets)]
+    logits = (model.table[inputs] - model.table[inputs.flip(0)]).detach()
+    nats, tokens = negative_log_likelihood(logits, targets)
+    assert train(model, data, steps=1).losses[0] == pytest.approx(float(nats / tokens))
+    assert mean_loss(model, data) < float(nats / tokens)
 
 
 def test_a_schedule_scales_the_learning_rate_of_each_step(stream):
@@ -478,13 +475,6 @@ def test_a_batch_of_several_inputs_is_taken_in_parts():
 def test_more_parts_than_rows_are_refused():
     with pytest.raises(ValueError, match=r"at least 5 rows.*got 4"):
         long_run(small_gpt(), accumulation=5)
-
-
-def test_the_norm_is_written_down_before_it_is_clipped():
-    free = long_run(small_gpt(), steps=1, clip=math.inf)
-    clipped = long_run(small_gpt(), steps=1, clip=1e-3)
-    assert clipped.norms == free.norms
-    assert free.norms[0] > 0.1
 
 
 def test_bfloat16_keeps_the_parameters_in_32_bits_and_uses_those_of_this_step():
