@@ -211,13 +211,6 @@ def test_stories_of_which_no_place_is_told_are_passed_over():
     assert all(set(e.texts[0].split()) & {*PLACES} for e in task.train)
 
 
-def test_every_story_leaves_room_for_one_more_sentence():
-    stories, judge = tasks._stories(WORLD)
-    drawn = [each.words[:-1] for each in stories.sample(500, generator=generator())]
-    assert max(map(len, drawn)) > 40
-    assert all(judge.log_prob((*words, "they", "say")) > -math.inf for words in drawn)
-
-
 def test_a_share_of_having_out_of_range_is_refused():
     with pytest.raises(ValueError, match=r"expected has from 0 to 1, got 1\.5"):
         tasks.entailment(WORLD, **SIZES, generator=generator(), has=1.5)
@@ -502,7 +495,6 @@ def test_the_file_may_say_the_split(tmp_path):
         ("{", "expected one JSON object, got '{'"),
         ("[" * 100_000, "expected one JSON object"),
         ("7", r"expected the keys .*, got int"),
-        ("null", r"expected the keys .*, got NoneType"),
         ({"text": "x"}, r"expected the keys text, label; .* got \['text'\]"),
         ({"label": "yes"}, "expected the keys"),
         ({"text": "x", "label": "yes", "splt": "test"}, "expected the keys"),
@@ -511,7 +503,6 @@ def test_the_file_may_say_the_split(tmp_path):
         ({"text": 7, "label": "yes"}, "expected texts that are not empty"),
         ('{"text": "\\ud800", "label": "yes"}', "half of one"),
         ({"text": "x", "label": True}, "expected as label a name or a number"),
-        ({"text": "x", "label": None}, "expected as label a name or a number"),
         ({"text": "x", "label": ""}, "expected as label a name or a number"),
         ({"text": "x", "label": "yes", "split": "dev"}, "expected a split among"),
         ({"text": "x", "label": "yes", "split": ["test"]}, "expected a split among"),
