@@ -44,22 +44,16 @@ def text(tmp_path_factory):
     return path
 
 
-@pytest.fixture(autouse=True)
-def on_the_cpu(monkeypatch):
-    monkeypatch.setenv("NEXT_TOKEN_DEVICE", "cpu")
-
-
-@pytest.fixture(scope="module")
-def monkeymodule():
-    """`monkeypatch` for fixtures of the whole module."""
+@pytest.fixture(scope="module", autouse=True)
+def on_the_cpu():
     with pytest.MonkeyPatch.context() as patch:
-        yield patch
+        patch.setenv("NEXT_TOKEN_DEVICE", "cpu")
+        yield
 
 
 @pytest.fixture(scope="module")
-def folder(text, tmp_path_factory, monkeymodule):
+def folder(text, tmp_path_factory):
     """A run of 8 steps; read only."""
-    monkeymodule.setenv("NEXT_TOKEN_DEVICE", "cpu")
     return trained(tmp_path_factory.mktemp("runs") / "whole", text, steps=8)
 
 
@@ -329,9 +323,8 @@ def test_a_released_model_is_used_like_a_run(tmp_path, capsys):
 
 
 @pytest.fixture(scope="module")
-def world_run(tmp_path_factory, monkeymodule):
+def world_run(tmp_path_factory):
     """A run of 4 steps on the micro-world, word by word; read only."""
-    monkeymodule.setenv("NEXT_TOKEN_DEVICE", "cpu")
     folder = tmp_path_factory.mktemp("worlds")
     (folder / "recipe.toml").write_text(
         '[data]\ntext = "micro-world"\ntokenizer = "words"\nseed = 3\n'
@@ -696,11 +689,9 @@ def test_the_lines_of_a_file_are_given_labels_and_probabilities(tuned, tmp_path,
     lines = ["the good cat", "", '{"text": "a bad\\tdog", "label": "?"}', "a\u2028b\x85c\x0cd\re"]
     (tmp_path / "new.txt").write_bytes("\n".join([*lines, ""]).encode())
     out = done(capsys, "classify", tuned[0], tmp_path / "new.txt")
-    model = gpt1_finetuning.load(tuned[0])
-    expected = gpt1_finetuning.predict(model, [("the good cat",), ("a bad\tdog",), (lines[3],)])
-    one, *others = (
-        f"{('no', 'yes')[int(probs.argmax())]}\t{float(probs.max()):.4f}" for probs in expected
-    )
+    texts = [("the good cat",), ("a bad\tdog",), (lines[3],)]
+    expected = gpt1_finetuning.predict(gpt1_finetuning.load(tuned[0]), texts)
+    one, *others = (f"{('no', 'yes')[int(p.argmax())]}\t{float(p.max()):.4f}" for p in expected)
     assert out.split("\n") == [one, "", *others, ""]  # line by line, the blank one, too
 
 
