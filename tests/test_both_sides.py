@@ -6,10 +6,8 @@ import pytest
 import torch
 from torch.nn.functional import embedding
 
-from src.attention.masks import padding_mask
 from src.gpt.both_sides import EncoderDecoderLM, EncoderLM
-from src.gpt.gpt2 import GPT, GPTConfig
-from src.gpt.objectives import prefix_mask
+from src.gpt.gpt2 import GPTConfig
 
 V, T, S, C, START = 17, 5, 7, 12, 2
 CONFIG = GPTConfig(V, context_length=11, layers=2, heads=3, channels=C)
@@ -23,12 +21,12 @@ def ids(*shape, seed=1):
     return torch.randint(V, shape, generator=generator(seed))
 
 
-def encoder(**options):
-    return EncoderLM(CONFIG, generator=generator(), **options).double().eval()
+def encoder(config=CONFIG, **options):
+    return EncoderLM(config, generator=generator(), **options).double().eval()
 
 
-def translator(**options):
-    return EncoderDecoderLM(CONFIG, start=START, generator=generator(), **options).double().eval()
+def translator(config=CONFIG):
+    return EncoderDecoderLM(config, start=START, generator=generator()).double().eval()
 
 
 def test_every_position_sees_every_other():
@@ -40,21 +38,10 @@ def test_every_position_sees_every_other():
         assert ((model(other) - before).abs().amax(-1) > 1e-9).all()
 
 
-def test_with_the_causal_mask_it_is_the_gpt_of_the_same_weights():
-    """The same blocks, and nothing but the mask differs."""
-    model, gpt = encoder(), GPT(CONFIG, generator=generator(5)).double()
-    renamed = {k.replace("encoder.", "decoder."): v for k, v in model.state_dict().items()}
-    gpt.load_state_dict(renamed)
-    text = ids(3, T)
-    causal = prefix_mask(torch.zeros(3, dtype=torch.long), T)
-    assert torch.allclose(model(text, causal), gpt(text), atol=1e-12)
-    assert not torch.allclose(model(text), gpt(text), atol=1e-3)
-
-
-def test_it_has_as_many_parameters_as_a_gpt_and_the_segments():
-    for segments in (0, 2):
-        own = sum(p.numel() for p in encoder(segments=segments).parameters())
-        assert own == CONFIG.parameters + segments * C
+@pytest.mark.parametrize("segments", [0, 2])
+def test_it_has_as_many_parameters_as_a_gpt_and_the_segments(segments):
+    own = sum(p.numel() for p in encoder(segments=segments).parameters())
+    assert own == CONFIG.parameters + segments * C
 
 
 def test_a_segment_adds_its_vector():
@@ -70,40 +57,28 @@ def test_a_segment_adds_its_vector():
 @pytest.mark.parametrize("segments", [0, 2])
 def test_dropout_falls_on_the_sum_of_token_position_and_segment(segments):
     """With everything dropped, the bias of the last norm is left, and that begins at zero."""
-    config = replace(CONFIG, dropout=0.99999)
-    model = EncoderLM(config, segments=segments, generator=generator())
-    assert not model.states(ids(3, T)).any()
+    model = encoder(replace(CONFIG, dropout=0.99999), segments=segments)
+    assert not model.train().states(ids(3, T)).any()
     assert model.eval().states(ids(3, T)).all()
 
 
-def test_padding_is_not_seen():
-    for model in (encoder(), translator()):
-        text, lengths = ids(3, T), torch.tensor([5, 2, 4])
-        padded = model.extracted(text, lengths)
-        other = text.clone()
-        other[1, 2:], other[2, 4:] = 3, 9
-        again = model.extracted(other, lengths)
-        for row, length in enumerate(lengths.tolist()):
-            n = min(length, padded.shape[1])
-            assert torch.allclose(padded[row, :n], again[row, :n])
-            alone = model.extracted(text[row : row + 1, :length], lengths[row : row + 1])
-            assert torch.allclose(padded[row, :n], alone[0])
-
-
-def test_the_encoders_mask_forbids():
-    model, text = encoder(), ids(2, T)
-    mask = padding_mask(torch.tensor([3, 5]), T)
+@pytest.mark.parametrize("make", [encoder, translator])
+def test_padding_is_not_seen(make):
+    model, text, lengths = make(), ids(3, T), torch.tensor([5, 2, 4])
+    padded = model.extracted(text, lengths)
     other = text.clone()
-    other[0, 3:] = (other[0, 3:] + 1) % V
-    assert torch.allclose(model(text, mask)[0, :3], model(other, mask)[0, :3])
+    other[1, 2:], other[2, 4:] = 3, 9
+    again = model.extracted(other, lengths)
+    for row, length in enumerate(lengths.tolist()):
+        n = min(length, padded.shape[1])
+        assert torch.allclose(padded[row, :n], again[row, :n])
+        alone = model.extracted(text[row : row + 1, :length], lengths[row : row + 1])
+        assert torch.allclose(padded[row, :n], alone[0])
 
 
 def test_one_table_serves_source_target_and_logits():
-    model = translator()
+    model, grown = translator(), translator(replace(CONFIG, vocabulary_size=V + 1))
     assert model.target_embedding is model.source_embedding is model.unembedding.weight
-    names = [name for name, _ in model.named_parameters()]
-    assert sum("embedding" in name for name in names) == 1
-    grown = EncoderDecoderLM(replace(CONFIG, vocabulary_size=V + 1), start=0, generator=generator())
     sizes = [sum(p.numel() for p in m.parameters()) for m in (model, grown)]
     assert sizes[1] - sizes[0] == C
 
@@ -117,21 +92,18 @@ def test_the_extracted_state_is_that_before_the_first_token():
 
 
 def test_the_answer_is_the_greedy_one_and_stops():
-    model, source = translator(), ids(S, seed=4)
+    model, source, written = translator(), ids(S, seed=4), [START]
     said = model.answer(source, most=4, stop=V)
     assert len(said) == 4
-    written = [START]
     for token in said:
-        logits = model(source[None], torch.tensor([written]))
-        assert token == int(logits[0, -1].argmax())
+        assert token == int(model(source[None], torch.tensor([written]))[0, -1].argmax())
         written.append(token)
-    stop = said[0]
-    assert model.answer(source, most=4, stop=stop) == []
+    assert model.answer(source, most=4, stop=said[0]) == []
 
 
 def test_initial_weights_are_those_of_the_configuration():
     config = replace(CONFIG, channels=96, initial_std=0.05)
-    model = EncoderDecoderLM(config, start=0, generator=generator())
+    model = translator(config)
     for block in (*model.encoder.blocks, *model.decoder.blocks):
         writers = [block.attention.output, block.feed_forward.contract]
         writers += [block.cross_attention.output] if block.cross else []
@@ -139,8 +111,7 @@ def test_initial_weights_are_those_of_the_configuration():
             assert abs(float(writer.weight.detach().std()) / 0.025 - 1) < 0.05  # 0.05 / sqrt(2 · 2)
         assert abs(float(block.attention.qkv.weight.detach().std()) / 0.05 - 1) < 0.05
     torch.manual_seed(3)
-    again = EncoderDecoderLM(config, start=0, generator=generator())
-    assert torch.equal(again.source_embedding, model.source_embedding)
+    assert torch.equal(translator(config).source_embedding, model.source_embedding)
 
 
 @pytest.mark.parametrize(
@@ -150,24 +121,13 @@ def test_initial_weights_are_those_of_the_configuration():
         (lambda: encoder()(ids(T)), r"\(B, T\)"),
         (lambda: encoder()(torch.full((1, 3), V)), "ids from 0 to 16"),
         (lambda: encoder()(ids(1, 3), None, ids(1, 3)), "no segments .* segments=2"),
+        (lambda: encoder(replace(CONFIG, tied=False)), "tied=True, got tied=False"),
+        (lambda: translator(replace(CONFIG, tied=False)), "tied=True, got tied=False"),
         (
-            lambda: EncoderLM(replace(CONFIG, tied=False), generator=generator()),
-            "tied=True, got tied=False",
+            lambda: translator(replace(CONFIG, activation="relu")),
+            "defaults of .*'activation': 'relu'",
         ),
-        (
-            lambda: EncoderDecoderLM(replace(CONFIG, tied=False), start=0, generator=generator()),
-            "tied=True, got tied=False",
-        ),
-        (
-            lambda: EncoderDecoderLM(
-                replace(CONFIG, activation="relu"), start=0, generator=generator()
-            ),
-            "with the defaults of GPTConfig, got {'activation': 'relu'}",
-        ),
-        (
-            lambda: EncoderDecoderLM(replace(CONFIG, hidden=8), start=0, generator=generator()),
-            "with the defaults of GPTConfig, got {'hidden': 8}",
-        ),
+        (lambda: translator(replace(CONFIG, hidden=8)), "defaults of GPTConfig, got {'hidden': 8}"),
     ],
 )
 def test_what_cannot_be_is_refused(work, message):

@@ -4,6 +4,7 @@ import os
 import pickle
 import random
 import zipfile
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -29,29 +30,22 @@ def test_what_was_written_is_read(path):
     assert found == state
 
 
-def test_nothing_but_the_checkpoint_stays_in_the_folder(path):
+def test_nothing_but_the_checkpoint_stays_in_the_folder_and_a_failure_leaves_the_old_one(path):
     for step in range(3):
         checkpoints.write(path, {"step": step})
     assert os.listdir(path.parent) == ["last.pt"]
+    with pytest.raises((AttributeError, pickle.PicklingError, TypeError)):
+        checkpoints.write(path, {"step": 3, "model": lambda: None})
     assert checkpoints.read(path) == {"step": 2}
 
 
-def test_a_failure_while_writing_leaves_the_old_checkpoint(path):
-    checkpoints.write(path, {"step": 1})
-    with pytest.raises((AttributeError, pickle.PicklingError, TypeError)):
-        checkpoints.write(path, {"step": 2, "model": lambda: None})
-    assert checkpoints.read(path) == {"step": 1}
-
-
 def test_the_bytes_are_on_the_disk_before_the_name_is(path, monkeypatch):
-    calls = []
+    calls = Mock()
     for name in ("fsync", "replace"):
-        real = getattr(os, name)
-        monkeypatch.setattr(
-            os, name, lambda *a, real=real, name=name: (calls.append(name), real(*a))
-        )
+        getattr(calls, name).side_effect = getattr(os, name)
+        monkeypatch.setattr(os, name, getattr(calls, name))
     checkpoints.write(path, {"step": 1})
-    assert calls[:2] == ["fsync", "replace"]
+    assert [call[0] for call in calls.mock_calls[:2]] == ["fsync", "replace"]
 
 
 def test_the_first_setting_that_differs_is_named():
@@ -63,10 +57,7 @@ def test_the_first_setting_that_differs_is_named():
     ]:
         with pytest.raises(ValueError, match=message):
             checkpoints.check_same(saved, now, source="last.pt")
-
-
-def test_a_setting_of_none_is_as_good_as_no_setting():
-    checkpoints.check_same({"steps": 5}, {"steps": 5, "clip": None}, source="last.pt")
+    checkpoints.check_same(saved, saved | {"clip": None}, source="last.pt")  # None: as good as none
 
 
 def test_a_missing_file_is_named(path):
@@ -74,23 +65,12 @@ def test_a_missing_file_is_named(path):
         checkpoints.read(path)
 
 
-@pytest.mark.parametrize("share", [0.0, 0.3, 0.5, 0.99])
+@pytest.mark.parametrize("share", [0.0, 0.5, 0.99])
 def test_a_truncated_file_is_refused(path, share):
     checkpoints.write(path, {"weights": torch.randn(1000)})
-    whole = path.read_bytes()
-    path.write_bytes(whole[: int(len(whole) * share)])
-    with pytest.raises(ValueError, match=f"{int(len(whole) * share)} bytes that are none"):
-        checkpoints.read(path)
-
-
-def test_a_file_of_another_format_under_this_name_is_refused(path):
-    path.parent.mkdir()
-    path.write_text("step: 3\n")
-    with pytest.raises(ValueError, match="another format under this name"):
-        checkpoints.read(path)
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("hello.txt", "hello")
-    with pytest.raises(ValueError, match="could not read it"):
+    length = int(path.stat().st_size * share)
+    os.truncate(path, length)
+    with pytest.raises(ValueError, match=f"{length} bytes that are none"):
         checkpoints.read(path)
 
 
@@ -99,28 +79,29 @@ class Program:
         return os.mkdir, ("planted",)
 
 
-@pytest.mark.parametrize("dump", [torch.save, lambda x, path: path.write_bytes(pickle.dumps(x))])
-def test_a_pickle_is_refused_and_not_run(path, dump, monkeypatch):
+def an_archive(path):
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("hello.txt", "hello")
+
+
+@pytest.mark.parametrize(
+    ("plant", "message"),
+    [
+        (lambda path: path.write_text("step: 3\n"), "another format under this name"),
+        (an_archive, "could not read it"),
+        (lambda path: torch.save({"step": Program()}, path), "refused to read more"),
+        (lambda path: path.write_bytes(pickle.dumps({"step": Program()})), "bytes that are none"),
+        (lambda path: torch.save({"model": nn.Linear(2, 3)}, path), "tensors and plain values"),
+        (lambda path: torch.save(torch.arange(3), path), "got Tensor"),
+    ],
+)
+def test_what_is_no_checkpoint_is_refused_and_not_run(path, plant, message, monkeypatch):
     path.parent.mkdir()
     monkeypatch.chdir(path.parent)
-    dump({"step": Program()}, path)
-    with pytest.raises(ValueError, match=r"refused to read more|bytes that are none"):
+    plant(path)
+    with pytest.raises(ValueError, match=message):
         checkpoints.read(path)
     assert not os.path.exists("planted")
-
-
-def test_a_whole_model_is_refused(path):
-    path.parent.mkdir()
-    torch.save({"model": nn.Linear(2, 3)}, path)
-    with pytest.raises(ValueError, match="tensors and plain values"):
-        checkpoints.read(path)
-
-
-def test_what_is_no_dictionary_is_refused(path):
-    path.parent.mkdir()
-    torch.save(torch.arange(3), path)
-    with pytest.raises(ValueError, match="got Tensor"):
-        checkpoints.read(path)
 
 
 def test_weights_are_restored():

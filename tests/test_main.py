@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -43,25 +44,17 @@ def text(tmp_path_factory):
     return path
 
 
-@pytest.fixture(autouse=True)
-def on_the_cpu(monkeypatch):
-    monkeypatch.setenv("NEXT_TOKEN_DEVICE", "cpu")
-
-
-@pytest.fixture(scope="module")
-def monkeymodule():
-    """`monkeypatch` for fixtures of the whole module."""
+@pytest.fixture(scope="module", autouse=True)
+def on_the_cpu():
     with pytest.MonkeyPatch.context() as patch:
-        yield patch
+        patch.setenv("NEXT_TOKEN_DEVICE", "cpu")
+        yield
 
 
 @pytest.fixture(scope="module")
-def folder(text, tmp_path_factory, monkeymodule):
+def folder(text, tmp_path_factory):
     """A run of 8 steps; read only."""
-    monkeymodule.setenv("NEXT_TOKEN_DEVICE", "cpu")
-    folder = tmp_path_factory.mktemp("runs") / "whole"
-    assert main(["train", str(text), "--folder", str(folder), "--steps", "8", *SHORT]) == 0
-    return folder
+    return trained(tmp_path_factory.mktemp("runs") / "whole", text, steps=8)
 
 
 def said(capsys, *arguments):
@@ -69,6 +62,37 @@ def said(capsys, *arguments):
     capsys.readouterr()
     status = main([str(argument) for argument in arguments])
     return status, *capsys.readouterr()
+
+
+def done(capsys, *arguments):
+    """What a command that succeeds says."""
+    status, out, _ = said(capsys, *arguments)
+    assert status == 0
+    return out
+
+
+def refused(capsys, *arguments):
+    """The error of a command that fails."""
+    status, _, err = said(capsys, *arguments)
+    assert status == 1
+    return err
+
+
+def content(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def trained(folder, *arguments, steps=4):
+    """A folder with a small run in it."""
+    command = ["train", "--folder", folder, "--steps", steps, *SHORT, *arguments]
+    assert main([str(each) for each in command]) == 0
+    return folder
+
+
+def same_weights(one, other, name="last.pt"):
+    """Whether two folders hold the same parameters, to the bit."""
+    states = [checkpoints.read(folder / name)["model"] for folder in (one, other)]
+    return all(torch.equal(states[0][key], states[1][key]) for key in states[0])
 
 
 # a run from beginning to end
@@ -81,55 +105,35 @@ def test_a_run_keeps_all_that_is_needed_to_repeat_it(folder, text):
     assert tables["training"]["steps"] == 8
     assert tables["made"]["torch"] == torch.__version__
     assert len(tables["made"]["sha256"]) == 64
-    assert sorted(p.name for p in folder.iterdir()) == [
-        "best.pt",
-        "last.pt",
-        "log.csv",
-        "run.toml",
-        "tokenizer.json",
-    ]
+    assert {*content(folder)} == {"best.pt", "last.pt", "log.csv", "run.toml", "tokenizer.json"}
 
 
 def test_a_run_is_scored_on_the_part_of_its_text_that_it_never_saw(folder, capsys):
-    status, out, _ = said(capsys, "evaluate", folder)
-    assert status == 0
+    out, run = done(capsys, "evaluate", folder), open_run(folder)
     assert "the test part of" in out
-    run = open_run(folder)
-    parts = run.config.parts()
-    score = total(scores(run, list(parts.test)))
+    test = run.config.parts().test
+    score = total(scores(run, list(test)))
     assert f"{score.bits_per_byte:.4f} bits per byte" in out
-    assert score.n_bytes == parts.test.n_bytes
-
-
-def test_another_text_is_scored_too(folder, capsys, tmp_path):
-    (tmp_path / "other.txt").write_text("The cat.\n\nThe dog.\n\n" * 9)
-    status, out, _ = said(capsys, "evaluate", folder, tmp_path / "other.txt", "--stride", "16")
-    assert status == 0
-    assert "other.txt" in out
+    assert score.n_bytes == test.n_bytes
 
 
 def test_texts_are_drawn_from_a_run_and_a_seed_repeats_them(folder, capsys):
-    command = ["sample", folder, "--prompt", "The", "--tokens", "12", "--texts", "2"]
-    first, again = (said(capsys, *command, "--seed", "3") for _ in range(2))
-    assert first == again
-    assert first[0] == 0
-    assert all(part.startswith("The") for part in first[1].split(f"\n{'-' * 72}\n"))
-    assert said(capsys, *command, "--seed", "4")[1] != first[1]
-    coldest = [said(capsys, *command, "--temperature", "0", "--seed", seed) for seed in (3, 4)]
-    assert coldest[0] == coldest[1]
-    narrow = [
-        said(capsys, *command, flag, value, "--seed", "3")[1]
-        for flag, value in (("--top-k", "1"), ("--top-p", "1e-9"), ("--min-p", "1"))
-    ]
-    assert narrow == [coldest[0][1]] * 3
+    def drawn(*flags):
+        command = ["sample", folder, "--prompt", "The", "--tokens", "12", "--texts", "2"]
+        return done(capsys, *command, *flags)
+
+    first = drawn("--seed", "3")
+    assert all(part.startswith("The") for part in first.split(f"\n{'-' * 72}\n"))
+    assert first == drawn("--seed", "3") != drawn("--seed", "4")
+    narrowest = [("--temperature", "0"), ("--top-k", "1"), ("--top-p", "1e-9"), ("--min-p", "1")]
+    assert len({drawn(*flags, "--seed", seed) for flags in narrowest for seed in "34"}) == 1
 
 
 def test_the_tokens_of_a_text_are_shown(folder, capsys):
-    status, out, _ = said(capsys, "tokens", folder, "the cat né")
+    *lines, last = done(capsys, "tokens", folder, "the cat né").splitlines()
     ids = BytePairTokenizer.load(folder / "tokenizer.json").encode("the cat né")
-    assert status == 0
-    assert [int(line.split()[0]) for line in out.splitlines()[:-1]] == ids
-    assert out.splitlines()[-1] == f"{len(ids)} tokens, 11 bytes"
+    assert [int(line.split()[0]) for line in lines] == ids
+    assert last == f"{len(ids)} tokens, 11 bytes"
 
 
 def test_a_text_is_tokenized_without_reading_weights(folder, tmp_path, capsys, monkeypatch):
@@ -138,50 +142,29 @@ def test_a_text_is_tokenized_without_reading_weights(folder, tmp_path, capsys, m
     BytePairTokenizer.train(TEXT, 300).save_gpt2(tmp_path)
     (tmp_path / "config.json").write_text("{}")
     for each in (folder, tmp_path):
-        status, out, _ = said(capsys, "tokens", each, "The cat")
-        assert status == 0
-        assert out.endswith("tokens, 7 bytes\n")
+        assert done(capsys, "tokens", each, "The cat").endswith("tokens, 7 bytes\n")
 
 
 def test_a_folder_says_what_it_holds(folder, capsys):
-    status, out, _ = said(capsys, "info", folder)
-    assert status == 0
+    out = done(capsys, "info", folder)
     assert f"{open_run(folder).model.config.parameters:,} parameters" in out
     assert "learning_rate = 0.003" in out
 
 
 def test_a_run_that_was_interrupted_goes_on_to_the_same_end(folder, text, tmp_path, monkeypatch):
     cut = tmp_path / "cut"
-    command = ["train", str(text), "--folder", str(cut), "--steps", "8", *SHORT]
-    steps, whole = [], runs.train
 
-    def interrupted(model, data, config, **options):
-        class Stops:
-            settings = data.settings
+    def interrupt(step, model):
+        if step == 6:
+            raise KeyboardInterrupt
 
-            def __getitem__(self, number):
-                steps.append(number)
-                if number == 6:
-                    raise KeyboardInterrupt
-                return data[number]
-
-        return whole(model, Stops(), config, **options)
-
-    monkeypatch.setattr(runs, "train", interrupted)
-    assert main(command) == 130
+    with monkeypatch.context() as patch:
+        patch.setattr(runs, "train", partial(runs.train, after=interrupt))
+        assert main(["train", str(text), "--folder", str(cut), "--steps", "8", *SHORT]) == 130
     begun = (cut / "tokenizer.json").stat().st_mtime_ns
-    monkeypatch.setattr(runs, "train", whole)
     assert main(["train", "--folder", str(cut), "--resume", "--quiet"]) == 0
     assert (cut / "tokenizer.json").stat().st_mtime_ns == begun  # it was not made anew
-    states = [torch.load(f / "last.pt", weights_only=True)["model"] for f in (folder, cut)]
-    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
-
-
-def test_without_a_run_and_without_a_text_nothing_is_resumed(tmp_path, capsys):
-    status, _, err = said(capsys, "train", "--folder", tmp_path / "typo", "--resume", "--quiet")
-    assert status == 1
-    assert f"expected a run in {tmp_path / 'typo'} to go on with, found none" in err
-    assert not (tmp_path / "typo").exists()
+    assert same_weights(folder, cut)
 
 
 def test_a_named_text_is_begun_where_there_is_no_run_and_says_so(text, tmp_path, capsys):
@@ -192,36 +175,31 @@ def test_a_named_text_is_begun_where_there_is_no_run_and_says_so(text, tmp_path,
     assert "afresh" not in said(capsys, *command)[2]
 
 
-def test_a_run_that_has_lost_its_last_checkpoint_is_not_begun_again(folder, tmp_path, capsys):
+def test_a_run_that_has_lost_its_last_checkpoint_is_not_begun_again(folder, text, tmp_path, capsys):
     lost = shutil.copytree(folder, tmp_path / "lost", ignore=shutil.ignore_patterns("last.pt"))
-    before = {path.name: path.read_bytes() for path in lost.iterdir()}
-    command = ["train", "--folder", lost, "--resume", "--max-steps", "12", "--quiet"]
-    status, _, err = said(capsys, *command)
-    assert status == 1
+    before = content(lost)
+    err = refused(capsys, "train", "--folder", lost, "--resume", "--max-steps", "12", "--quiet")
     assert f"expected {lost / 'last.pt'} to go on from" in err
-    assert {path.name: path.read_bytes() for path in lost.iterdir()} == before
+    assert content(lost) == before
     advised = ["train", "--init-from", lost, "--folder", tmp_path / "on", "--steps", "2", "--quiet"]
-    assert said(capsys, *advised, read_toml(lost / "run.toml")["data"]["text"])[0] == 0
+    done(capsys, *advised, text)
 
 
 def test_a_run_that_was_killed_before_its_first_checkpoint_may_begin_again(folder, tmp_path):
-    killed = shutil.copytree(folder, tmp_path / "killed")
-    for name in ("last.pt", "log.csv"):
-        (killed / name).unlink()
-    best = torch.load(killed / "best.pt", weights_only=True)
+    gone = shutil.ignore_patterns("last.pt", "log.csv")
+    killed = shutil.copytree(folder, tmp_path / "killed", ignore=gone)
+    best = checkpoints.read(killed / "best.pt")
     checkpoints.write(killed / "best.pt", best | {"step": 0})
     assert main(["train", "--folder", str(killed), "--resume", "--quiet"]) == 0
-    states = [torch.load(f / "last.pt", weights_only=True)["model"] for f in (folder, killed)]
-    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+    assert same_weights(folder, killed)
 
 
 def test_flags_win_over_a_file_and_a_file_over_the_defaults(text, tmp_path):
     (tmp_path / "small.toml").write_text(
         "[training]\nsteps = 5\nlearning_rate = 0.01\n[model]\ndropout = 0.5\n[data]\nseed = 7\n"
     )
-    config = ["--config", str(tmp_path / "small.toml"), *SHORT, "--steps", "3"]
-    assert main(["train", str(text), "--folder", str(tmp_path / "run"), *config]) == 0
-    tables = read_toml(tmp_path / "run" / "run.toml")
+    run = trained(tmp_path / "run", text, "--config", tmp_path / "small.toml", steps=3)
+    tables = read_toml(run / "run.toml")
     assert tables["training"]["steps"] == 3
     assert tables["training"]["learning_rate"] == 0.01
     assert tables["model"]["dropout"] == 0.5
@@ -259,33 +237,16 @@ def test_a_last_rate_that_is_no_rate_is_refused(min_lr):
         RunConfig.from_tables({"training": {"learning_rate": 0.01, "min_lr": min_lr}})
 
 
-def test_a_run_says_a_line_for_each_validation_and_keeps_them(text, tmp_path, capsys):
-    talkative = [word for word in SHORT if word != "--quiet"]
-    status, out, _ = said(capsys, "train", text, "--folder", tmp_path, "--steps", 8, *talkative)
-    lines = [line for line in out.splitlines() if line.startswith("step ")]
-    assert (status, len(lines)) == (0, 3)
-    assert all("bits/byte" in line for line in lines)
-    assert len((tmp_path / "log.csv").read_text().splitlines()) == 4
-
-
 @pytest.mark.parametrize(
     ("written", "separator"),
-    [
-        ("※", "※"),
-        ("◆\\n", "◆\n"),
-        ("\\t", "\t"),
-        ("\\\\n", "\\n"),
-        ("\\x41é", "\\x41é"),
-        ("日本", "日本"),
-    ],
+    [("◆\\n", "◆\n"), ("\\t", "\t"), ("\\\\n", "\\n"), ("\\x41é", "\\x41é"), ("日本", "日本")],
 )
 def test_any_character_can_separate_documents(tmp_path, capsys, written, separator):
     path = tmp_path / "text.txt"
     path.write_text(separator.join([TEXT] * 5), encoding="utf-8")
-    options = ["--folder", tmp_path / "run", "--steps", "4", *SHORT, "--separator", written]
-    status, _, err = said(capsys, "train", path, *options)
-    assert (status, err) == (0, "")
-    assert read_toml(tmp_path / "run" / "run.toml")["data"]["separator"] == separator
+    run = trained(tmp_path / "run", path, "--separator", written)
+    assert capsys.readouterr().err == ""
+    assert read_toml(run / "run.toml")["data"]["separator"] == separator
 
 
 @pytest.mark.parametrize(("steps", "warm_up"), [(1, 0), (2, 1), (9, 4), (150, 75), (2_000, 100)])
@@ -293,65 +254,45 @@ def test_a_warm_up_that_nobody_asked_for_leaves_half_of_the_steps(steps, warm_up
     assert RunConfig.from_tables({"training": {"steps": steps}}).training.warm_up == warm_up
 
 
-def test_a_warm_up_that_was_asked_for_is_not_changed():
-    with pytest.raises(ValueError, match="warm_up from 0 to 1, below steps, got 7"):
-        RunConfig.from_tables({"training": {"warm_up": 7}}, {"training": {"steps": 2}})
-
-
 def test_a_run_without_a_test_part_says_so(text, tmp_path, capsys):
     (tmp_path / "all.toml").write_text("[data]\ntest = 0.0\n")
-    options = ["--config", tmp_path / "all.toml", "--steps", "4", *SHORT]
-    assert said(capsys, "train", text, "--folder", tmp_path / "run", *options)[0] == 0
-    status, _, err = said(capsys, "evaluate", tmp_path / "run")
-    assert status == 1
-    assert "is empty (test = 0 in the run's settings): name a text" in err
+    run = trained(tmp_path / "run", text, "--config", tmp_path / "all.toml")
+    message = "is empty (test = 0 in the run's settings): name a text"
+    assert message in refused(capsys, "evaluate", run)
 
 
-def test_the_same_seed_makes_the_same_run(folder, text, tmp_path):
-    again = tmp_path / "again"
-    assert main(["train", str(text), "--folder", str(again), "--steps", "8", *SHORT]) == 0
-    one, other = (torch.load(f / "best.pt", weights_only=True)["model"] for f in (folder, again))
-    assert all(torch.equal(one[name], other[name]) for name in one)
-
-
-def test_dropout_follows_the_seed_too(text, tmp_path):
-    states = []
-    for name, disturbed in (("one", 1), ("other", 2)):
+def test_the_same_seed_makes_the_same_run_dropout_included(text, tmp_path):
+    one, other = tmp_path / "one", tmp_path / "other"
+    for disturbed, folder in enumerate((one, other)):
         torch.manual_seed(disturbed)
-        command = ["train", str(text), "--folder", str(tmp_path / name), "--steps", "4", *SHORT]
-        assert main([*command, "--dropout", "0.5"]) == 0
-        states.append(torch.load(tmp_path / name / "best.pt", weights_only=True)["model"])
-    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
-    assert not open_run(tmp_path / "one").model.training
+        trained(folder, text, "--dropout", "0.5")
+    assert same_weights(one, other, "best.pt")
+    assert not open_run(one).model.training
 
 
 def test_the_seed_decides_the_first_weights(folder):
     tokenizer = BytePairTokenizer.load(folder / "tokenizer.json")
-    models = [
-        runs._model(RunConfig.from_tables({"data": {"seed": seed}}), tokenizer, "cpu")
-        for seed in (0, 0, 1)
-    ]
-    assert torch.equal(models[0].embedding, models[1].embedding)
-    assert not torch.equal(models[0].embedding, models[2].embedding)
+    configs = [RunConfig.from_tables({"data": {"seed": seed}}) for seed in (0, 0, 1)]
+    one, again, other = (runs._model(config, tokenizer, "cpu").embedding for config in configs)
+    assert torch.equal(one, again)
+    assert not torch.equal(one, other)
 
 
 def test_windows_advance_by_half_a_context_unless_told_otherwise(folder):
     run, documents = open_run(folder), [Document("a", TEXT[:300])]
     assert scores(run, documents) == scores(run, documents, stride=8)
     assert scores(run, documents) != scores(run, documents, stride=1)
-
-
-def test_windows_that_do_not_advance_are_refused(folder):
     with pytest.raises(ValueError, match=r"stride from 1 to .*, got 0"):
-        scores(open_run(folder), [Document("a", TEXT[:300])], stride=0)
+        scores(run, documents, stride=0)
 
 
 @pytest.mark.weekly
 def test_two_processes_make_the_run_of_one(folder, text, tmp_path):
     shared = tmp_path / "shared"
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
+    command = ["-m", "src", "train", text, "--folder", shared, "--steps", "8", *SHORT]
     done = subprocess.run(
-        [*command, "-m", "src", "train", text, "--folder", shared, "--steps", "8", *SHORT],
+        [sys.executable, *torchrun, *command],
         cwd=Path(__file__).parents[1],
         env=os.environ | {"OMP_NUM_THREADS": "1"},
         capture_output=True,
@@ -361,7 +302,7 @@ def test_two_processes_make_the_run_of_one(folder, text, tmp_path):
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout.count("least validation loss") == 1
     assert read_toml(shared / "run.toml")["made"]["processes"] == 2
-    one, two = (torch.load(f / "last.pt", weights_only=True)["history"] for f in (folder, shared))
+    one, two = (checkpoints.read(f / "last.pt")["history"] for f in (folder, shared))
     assert two["losses"] == pytest.approx(one["losses"], abs=1e-5)
 
 
@@ -373,79 +314,59 @@ def test_a_released_model_is_used_like_a_run(tmp_path, capsys):
     tokenizer.save_gpt2(tmp_path)
     config = GPTConfig(tokenizer.vocabulary_size, context_length=32, layers=1, heads=2, channels=8)
     pretrained.save(GPT(config, generator=torch.Generator().manual_seed(0)), tmp_path)
-    status, out, _ = said(capsys, "sample", tmp_path, "--prompt", "The", "--tokens", "5")
-    assert status == 0
+    out = done(capsys, "sample", tmp_path, "--prompt", "The", "--tokens", "5")
     assert out.startswith("The")
-    status, out, _ = said(capsys, "info", tmp_path)
-    assert status == 0
-    assert f"{config.parameters:,} parameters" in out
+    assert f"{config.parameters:,} parameters" in done(capsys, "info", tmp_path)
 
 
 # the micro-world
 
 
 @pytest.fixture(scope="module")
-def world_run(tmp_path_factory, monkeymodule):
+def world_run(tmp_path_factory):
     """A run of 4 steps on the micro-world, word by word; read only."""
-    monkeymodule.setenv("NEXT_TOKEN_DEVICE", "cpu")
     folder = tmp_path_factory.mktemp("worlds")
     (folder / "recipe.toml").write_text(
         '[data]\ntext = "micro-world"\ntokenizer = "words"\nseed = 3\n'
         "[world]\ndocuments = 400\nstories = 0.5\n"
     )
-    command = ["train", "--config", str(folder / "recipe.toml"), "--folder", str(folder / "run")]
-    assert main([*command, "--steps", "4", *SHORT]) == 0
-    return folder / "run"
+    return trained(folder / "run", "--config", folder / "recipe.toml")
 
 
 def test_a_run_on_the_micro_world_draws_its_documents_by_the_seed(world_run):
-    run = open_run(world_run)
-    drawn = run.config.micro_world().sample(400, generator=torch.Generator().manual_seed(3))
-    assert [document.text.split() for document in run.config.corpus()] == [
-        [*each.words[:-1]] for each in drawn
-    ]
-    assert run.config.micro_world().stories == 0.5
-
-
-def test_a_word_model_knows_each_word_of_its_text_by_one_token(world_run):
-    run = open_run(world_run)
-    text = run.config.corpus().documents[0].text
-    assert len(run.tokenizer.encode(text)) == len(text.split())
-    assert run.tokenizer.decode(run.tokenizer.encode(text)) == text
+    config = open_run(world_run).config
+    drawn = config.micro_world().sample(400, generator=torch.Generator().manual_seed(3))
+    texts = [document.text.split() for document in config.corpus()]
+    assert texts == [[*each.words[:-1]] for each in drawn]
+    assert config.micro_world().stories == 0.5
 
 
 def test_a_perfect_model_is_named_beside_the_score(world_run, capsys):
-    status, out, _ = said(capsys, "evaluate", world_run)
-    assert status == 0
-    run = open_run(world_run)
-    test = run.config.parts().test
-    world = run.config.micro_world()
+    out, config = done(capsys, "evaluate", world_run), open_run(world_run).config
+    test, world = config.parts().test, config.micro_world()
     nats = -sum(world.log_prob(document.text + " <end>") for document in test)
     tokens = sum(len(document.text.split()) + 1 for document in test)
     assert f"a perfect model: {nats / tokens:.4f} nats" in out
     assert f"{tokens:,} tokens" in out
+    assert " bits per byte" in out  # all words are known
 
 
 def test_text_that_a_tokenizer_loses_gives_no_bits_per_byte(world_run, tmp_path, capsys):
     strange = tmp_path / "strange.txt"
     strange.write_text("qwx vbn mmq . zzy\n\nxxv qqp .\n", encoding="utf-8")
-    status, out, _ = said(capsys, "evaluate", world_run, strange)
-    assert status == 0
+    out = done(capsys, "evaluate", world_run, strange)
     assert "no bits per byte: the tokenizer loses text" in out
     assert "nats per token" in out
-    assert " bits per byte" in said(capsys, "evaluate", world_run)[1]  # all words are known
 
 
 def test_the_log_of_a_tokenizer_that_loses_text_has_no_bits_per_byte(tmp_path):
     words = [f"{one}{other}" for one in "abcdefghijklmnop" for other in "qrstuvwxyz"]
     documents = [" ".join(words[i : i + 12]) for i in range(0, 160, 4)]  # many words are rare
     (tmp_path / "text.txt").write_text("\n\n".join(documents), encoding="utf-8")
-    command = ["train", str(tmp_path / "text.txt"), "--tokenizer", "words", "--steps", "4", *SHORT]
-    command[command.index("--vocabulary-size") + 1] = "40"
-    assert main([*command, "--folder", str(tmp_path / "run")]) == 0
-    rows = run_log.read(tmp_path / "run" / "log.csv")
-    assert [row["bits_per_byte"] for row in rows] == [None, None]
-    assert main(["train", "--folder", str(tmp_path / "run"), "--resume", "--max-steps", "8"]) == 0
+    flags = [tmp_path / "text.txt", "--tokenizer", "words", "--vocabulary-size", 40]
+    run = trained(tmp_path / "run", *flags)
+    assert [row["bits_per_byte"] for row in run_log.read(run / "log.csv")] == [None, None]
+    assert main(["train", "--folder", str(run), "--resume", "--max-steps", "8"]) == 0
 
 
 LLAMA = "--norm-kind rms --gated --activation silu --positions rotary --kv-heads 1"
@@ -460,39 +381,32 @@ def test_the_switches_of_a_model_are_flags_and_are_kept(tmp_path, capsys, releas
     flags = f"{SMALL} --steps 2 --every 2 {LLAMA} {'' if released else OTHERS}".split()
     config = tmp_path / "config.toml"
     config.write_text("[model]\nbias = false\n[world]\ndocuments = 300\n", "utf-8")
-    command = ["train", "--folder", tmp_path / "run", "--config", config]
-    assert said(capsys, *command, *flags)[0] == 0
+    done(capsys, "train", "--folder", tmp_path / "run", "--config", config, *flags)
     run = open_run(tmp_path / "run")
     llama = {"norm_kind": "rms", "activation": "silu", "positions": "rotary", "kv_heads": 1}
     more = {"qk_norm": True, "window": 5, "global_every": 2}
     expected = llama | {"bias": False} | ({"gated": True} if released else more)
     sizes = {"vocabulary_size", "context_length", "layers", "heads", "channels"}
     assert run.model.config.unusual(sizes) == expected
-    status, _, err = said(capsys, "release", tmp_path / "run", tmp_path / "out")
-    assert (status == 0) == released
-    if released:
-        ids = torch.arange(8)[None]
-        again = open_run(tmp_path / "out").model
-        assert greatest_difference(again(ids), run.model(ids)) < 1e-6
-    else:
-        assert "Llama's blocks" in err
+    release, ids = ["release", tmp_path / "run", tmp_path / "out"], torch.arange(8)[None]
+    if not released:
+        assert "Llama's blocks" in refused(capsys, *release)
+        return
+    done(capsys, *release)
+    assert greatest_difference(open_run(tmp_path / "out").model(ids), run.model(ids)) < 1e-6
 
 
 def test_a_released_run_gives_the_same_model_and_says_how_it_was_made(world_run, tmp_path, capsys):
-    assert said(capsys, "release", world_run, tmp_path / "out")[0] == 0
-    names = {path.name for path in (tmp_path / "out").iterdir()}
-    assert names == {"config.json", "model.safetensors", "tokenizer.json", "run.toml"}
-    run, released = open_run(world_run), open_run(tmp_path / "out")
+    out = tmp_path / "out"
+    done(capsys, "release", world_run, out)
+    assert {*content(out)} == {"config.json", "model.safetensors", "tokenizer.json", "run.toml"}
+    run, released = open_run(world_run), open_run(out)
     assert released.step == run.step
     assert released.config == run.config
     ids = torch.tensor([run.tokenizer.encode("ann has the apple .")])
     assert torch.equal(run.model(ids), released.model(ids))
-    status, _, err = said(capsys, "release", tmp_path / "out", tmp_path / "again")
-    assert status == 1
-    assert "got a released model" in err
-    status, _, err = said(capsys, "release", world_run, tmp_path / "out")
-    assert status == 1
-    assert "holds something" in err
+    assert "got a released model" in refused(capsys, "release", out, tmp_path / "again")
+    assert "holds something" in refused(capsys, "release", world_run, out)
 
 
 # what is refused
@@ -506,7 +420,7 @@ def test_a_released_run_gives_the_same_model_and_says_how_it_was_made(world_run,
         ({"model": {"vocabulary_size": 3}}, "got 'vocabulary_size'"),
         ({"model": {"heads": 3}}, "channels=128 and heads=3"),
         ({"training": {"steps": "many"}}, "steps of type int, got 'many'"),
-        ({"training": {"steps": 0}}, "steps 1 or more"),
+        ({"training": {"warm_up": 7, "steps": 2}}, "warm_up from 0 to 1, below steps, got 7"),
         ({"model": {"dropout": "no"}}, "not supported"),
         ({"model": {"tied": "no"}}, "tied to be True or False, got 'no'"),
         ({"model": {"eps": float("inf")}}, "eps above 0 and finite, got inf"),
@@ -526,81 +440,69 @@ def test_a_setting_that_cannot_be_is_refused(changes, message):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("command", "message"),
     [
-        (["train", "missing.txt", "--folder", "new"], "missing.txt"),
-        (["evaluate", "missing"], "run.toml"),
-        (["train", "--folder", "new", "--config", "missing.toml"], "missing.toml"),
-        (["train", "--folder", "new", "--heads", "3"], "channels=128 and heads=3"),
+        ("train missing.txt --folder new", "missing.txt"),
+        ("train --folder new --config missing.toml", "missing.toml"),
+        ("train --folder new --heads 3", "channels=128 and heads=3"),
+        ("train --folder typo --resume", "expected a run in typo to go on with, found none"),
+        ("train {text} --folder {run} --steps 9", "holds a run already"),
+        (
+            "train --folder {run} --resume --learning-rate 1",
+            "learning_rate = 1.0, saved with 0.003",
+        ),
+        ("train {text} --folder new --init-from {run} --layers 2", "no settings of the model"),
+        ("train {text} --folder new --init-from {run} --vocabulary-size 300", "no vocabulary_size"),
+        ("finetune {run} {examples} --folder {run}", "holds a run already"),
+        ("finetune {run} {examples} --folder {tuned}", "holds a fine-tuned model already"),
+        ("classify {run}", "expected a fine-tuned model"),
+        ("evaluate missing", "run.toml"),
+        ("plot missing --to none.svg", "log.csv"),
+        ("plot {run} --to loss.png", "the name of an SVG after --to"),
+        ("plot {run} --to loss.svg --ngram 0", "got 0"),
+        ("sample {run} --temperature -1", "got -1.0"),
+        ("sample {run} --top-k 0", "k=0"),
+        ("sample {run} --top-p 1.5", "got 1.5"),
+        ("sample {run} --min-p -0.1", "got -0.1"),
+        ("sample {run} --tokens -1", "0 new tokens or more, got -1"),
+        ("sample {run} --texts 0", "--texts 1 or more, got 0"),
     ],
 )
-def test_what_cannot_be_done_is_said_and_leaves_nothing(
-    tmp_path, monkeypatch, capsys, arguments, message
+def test_what_cannot_be_done_is_said_and_changes_nothing(
+    folder, tuned, examples, text, tmp_path, monkeypatch, capsys, command, message
 ):
     monkeypatch.chdir(tmp_path)
-    status, out, err = said(capsys, *arguments)
-    assert status == 1
-    assert not out
+    names = {"run": folder, "tuned": tuned[0], "examples": examples, "text": text}
+    before = content(folder), content(tuned[0])
+    err = refused(capsys, *command.format(**names).split())
     assert err.startswith("error: ")
     assert message in err
+    assert (content(folder), content(tuned[0])) == before
     assert not list(tmp_path.iterdir())
 
 
-def test_a_folder_with_a_run_is_not_overwritten(folder, text, capsys):
-    before = (folder / "last.pt").read_bytes()
-    status, _, err = said(capsys, "train", text, "--folder", folder, "--steps", "3", *SHORT)
-    assert status == 1
-    assert "holds a run already" in err
-    assert (folder / "last.pt").read_bytes() == before
+HELD = {"config.json": "a released model", "task.json": "a fine-tuned model"}
+HELD |= {"adapter.toml": "an adapter", "manifest.json": "tokens"}
 
 
-@pytest.mark.parametrize(
-    ("name", "held"),
-    [
-        ("config.json", "a released model"),
-        ("task.json", "a fine-tuned model"),
-        ("adapter.toml", "an adapter"),
-        ("manifest.json", "tokens"),
-    ],
-)
-def test_a_folder_with_something_else_is_not_trained_into(text, tmp_path, capsys, name, held):
+@pytest.mark.parametrize("name", HELD)
+def test_a_folder_with_something_else_is_not_trained_into(text, tmp_path, capsys, name):
     (tmp_path / name).write_text("kept")
-    status, _, err = said(capsys, "train", text, "--folder", tmp_path, "--steps", "3", *SHORT)
-    assert status == 1
-    assert f"holds {held} already: choose another folder" in err
-    assert [path.name for path in tmp_path.iterdir()] == [name]
-    assert (tmp_path / name).read_text() == "kept"
-
-
-def test_a_model_is_not_fine_tuned_into_its_own_folder(folder, examples, tmp_path, capsys):
-    released = tmp_path / "released"
-    assert said(capsys, "release", folder, released)[0] == 0
-    before = {path.name: path.read_bytes() for path in released.iterdir()}
-    status, _, err = said(capsys, "finetune", released, examples, "--folder", released)
-    assert status == 1
-    assert "holds a run already" in err
-    assert {path.name: path.read_bytes() for path in released.iterdir()} == before
-
-
-def test_a_changed_setting_is_named_when_a_run_is_resumed(folder, capsys):
-    before = (folder / "run.toml").read_bytes()
-    status, _, err = said(capsys, "train", "--folder", folder, "--resume", "--learning-rate", "1")
-    assert status == 1
-    assert "learning_rate = 1.0, saved with 0.003" in err
-    assert (folder / "run.toml").read_bytes() == before
+    err = refused(capsys, "train", text, "--folder", tmp_path, "--steps", "3", *SHORT)
+    assert f"holds {HELD[name]} already: choose another folder" in err
+    assert content(tmp_path) == {name: b"kept"}
 
 
 def test_a_run_is_continued_for_longer_and_says_what_that_changes(text, tmp_path, capsys):
-    folder = tmp_path / "run"
-    assert said(capsys, "train", text, "--folder", folder, "--steps", 8, *SHORT)[0] == 0
-    longer = ["--folder", folder, "--resume", "--max-steps", 12, "--quiet"]
-    status, out, err = said(capsys, "train", *longer)
+    run = trained(tmp_path / "run", text, steps=8)
+    longer = ["train", "--folder", run, "--resume", "--max-steps", 12, "--quiet"]
+    status, out, err = said(capsys, *longer)
     assert status == 0
     assert out.startswith("12 steps on cpu")
     assert err.startswith("note: steps = 12 after step 8, 8 before: ")
-    assert read_toml(folder / "run.toml")["training"]["steps"] == 12
-    assert torch.load(folder / "last.pt", weights_only=True)["step"] == 12
-    assert said(capsys, "train", *longer)[2] == ""  # nothing is changed any more
+    assert read_toml(run / "run.toml")["training"]["steps"] == 12
+    assert checkpoints.read(run / "last.pt")["step"] == 12
+    assert said(capsys, *longer)[2] == ""  # nothing is changed any more
 
 
 STEPS = "--batch-size 4 --steps 4 --warm-up 2"
@@ -609,46 +511,28 @@ FURTHER = f"{STEPS} --every 2 --save-every 2 --quiet".split()
 
 @pytest.mark.parametrize("kind", ["run", "GPT-2"])
 def test_a_model_is_trained_further_from_where_it_ended(folder, text, tmp_path, kind):
-    first = open_run(folder)
-    source = folder if kind == "run" else tmp_path / "gpt2"
+    first, new, source = open_run(folder), tmp_path / "new", folder
     if kind == "GPT-2":  # as its authors released it
+        source = tmp_path / "gpt2"
         pretrained.save(first.model, source)
         first.tokenizer.save_gpt2(source)
-    new = tmp_path / "new"
     command = ["train", str(text), "--folder", str(new), "--init-from", str(source)]
     assert main([*command, *FURTHER]) == 0
-    model = open_run(new).model
-    assert model.config.channels == 8
-    begun, ended = (run_log.read(each / "log.csv") for each in (new, folder))
-    least = min(row["validation_loss"] for row in ended)
-    assert (
-        begun[0]["validation_loss"] == pytest.approx(least, abs=1e-5) != ended[0]["validation_loss"]
+    further = open_run(new)
+    assert further.model.config.channels == 8
+    assert further.tokenizer.encode(TEXT) == first.tokenizer.encode(TEXT)
+    begun, ended = (
+        [row["validation_loss"] for row in run_log.read(each / "log.csv")] for each in (new, folder)
     )
-    assert open_run(new).tokenizer.encode(TEXT) == first.tokenizer.encode(TEXT)
+    assert begun[0] == pytest.approx(min(ended), abs=1e-5) != ended[0]
     assert main(["train", "--folder", str(new), "--resume", "--steps", "6", "--quiet"]) == 0
-
-
-def test_a_model_that_is_trained_further_has_its_own_settings(folder, text, tmp_path, capsys):
-    options = ["--folder", tmp_path / "new", "--init-from", folder, "--layers", 2, *FURTHER]
-    status, _, err = said(capsys, "train", text, *options)
-    assert status == 1
-    assert "no settings of the model beside init_from" in err
-
-
-def test_a_model_that_is_trained_further_has_its_own_tokenizer(folder, text, tmp_path, capsys):
-    options = ["--folder", tmp_path / "new", "--init-from", folder, "--vocabulary-size", 300]
-    status, _, err = said(capsys, "train", text, *options, *FURTHER)
-    assert status == 1
-    assert "no vocabulary_size beside init_from" in err
-    assert not (tmp_path / "new").exists()
 
 
 def test_tokens_of_another_tokenizer_are_no_text_to_go_on_with(folder, text, tmp_path, capsys):
     tokens = ["tokenize", text, "--folder", tmp_path / "tokens", "--tokenizer", "bytes", "--quiet"]
-    assert said(capsys, *tokens, "--separator", "fox")[0] == 0
+    done(capsys, *tokens, "--separator", "fox")
     options = ["--folder", tmp_path / "new", "--init-from", folder, *FURTHER]
-    status, _, err = said(capsys, "train", tmp_path / "tokens", *options)
-    assert status == 1
+    err = refused(capsys, "train", tmp_path / "tokens", *options)
     assert "tokens of the tokenizer that the model to begin with has" in err
     assert not (tmp_path / "new").exists()
 
@@ -656,107 +540,69 @@ def test_tokens_of_another_tokenizer_are_no_text_to_go_on_with(folder, text, tmp
 def test_runs_are_drawn_side_by_side(folder, tmp_path, capsys):
     other = tmp_path / "other"
     other.mkdir()
-    (other / "log.csv").write_text((folder / "log.csv").read_text())
-    status, out, _ = said(capsys, "plot", folder, other, "--to", tmp_path / "both.svg")
+    shutil.copy(folder / "log.csv", other)
+    assert str(other) in done(capsys, "plot", folder, other, "--to", tmp_path / "both.svg")
     drawn = (tmp_path / "both.svg").read_text(encoding="utf-8")
-    assert status == 0
-    assert str(other) in out
     assert drawn.lstrip().startswith("<?xml")
     assert "Date" not in drawn
-    names = [drawn.count(f'id="{part}') for part in ("line2d", "legend_1")]
-    assert names[0] > 2
-    assert names[1] == 1
+    assert drawn.count('id="line2d') > 2
+    assert drawn.count('id="legend_1') == 1
 
 
 def test_a_run_is_drawn_beside_a_model_that_counts(folder, tmp_path, capsys):
-    command = ["plot", folder, "--to", tmp_path / "beside.svg", "--ngram"]
-    status, out, _ = said(capsys, *command, 2)
-    assert status == 0
+    out = done(capsys, "plot", folder, "--to", tmp_path / "beside.svg", "--ngram", 2)
     name, height = out.splitlines()[-1].removesuffix(" nats per token").split(": ")
     assert name == "2-gram model"
     run = open_run(folder)
     data, scored = runs.batches_of(run.config, run.tokenizer, run.config.parts())
-    model = NgramModel.fit(
-        data.ids.numpy(),
-        order=2,
-        vocabulary_size=run.tokenizer.vocabulary_size,
-        end=run.end,
-    )
+    options = {"order": 2, "vocabulary_size": run.tokenizer.vocabulary_size, "end": run.end}
+    model = NgramModel.fit(data.ids.numpy(), **options)
     nats = [model.score(torch.cat([x, y[:, -1:]], 1).numpy()) for x, y in islice(scored, 20)]
     assert float(height) == pytest.approx(float(np.mean(nats)), abs=1e-4)
     assert '<g id="legend_1">' in (tmp_path / "beside.svg").read_text(encoding="utf-8")
-    assert said(capsys, *command, 0)[0] == 1
 
 
 def test_a_run_on_the_micro_world_is_drawn_beside_a_perfect_model(world_run, tmp_path, capsys):
-    status, out, _ = said(capsys, "plot", world_run, "--to", tmp_path / "world.svg")
-    run = open_run(world_run)
-    floor = run.config.floor_of(list(run.config.parts().validation))
-    assert status == 0
+    out = done(capsys, "plot", world_run, "--to", tmp_path / "world.svg")
+    config = open_run(world_run).config
+    floor = config.floor_of(list(config.parts().validation))
     assert f"a perfect model: {floor.loss:.4f} nats per token" in out
 
 
-def test_a_run_that_is_not_quiet_says_a_text_after_each_line(text, tmp_path, capsys):
-    command = ["train", text, "--folder", tmp_path / "run", "--steps", "4", *SHORT]
-    command.remove("--quiet")
-    _, out, _ = said(capsys, *command, "--sample-tokens", "9")
-    lines = out.splitlines()
-    assert sum(line.startswith("step ") for line in lines) == 2
-    assert sum(line.startswith("    ") for line in lines) >= 2
-    history = torch.load(tmp_path / "run" / "last.pt", weights_only=True)["history"]
-    _, out, _ = said(capsys, *command[:3], tmp_path / "other", *command[4:], "--sample-tokens", 0)
-    assert not any(line.startswith("    ") for line in out.splitlines())
-    other = torch.load(tmp_path / "other" / "last.pt", weights_only=True)["history"]
-    assert other == history
+def test_a_run_that_is_not_quiet_says_a_line_and_a_text_for_each_validation(text, tmp_path, capsys):
+    talkative, histories, indented = [word for word in SHORT if word != "--quiet"], [], []
+    for tokens in (9, 0):
+        folder = tmp_path / str(tokens)
+        command = ["train", text, "--folder", folder, "--steps", "4", *talkative]
+        lines = done(capsys, *command, "--sample-tokens", tokens).splitlines()
+        assert sum(line.startswith("step ") and "bits/byte" in line for line in lines) == 2
+        indented.append(sum(line.startswith("    ") for line in lines))
+        histories.append(checkpoints.read(folder / "last.pt")["history"])
+    assert indented[0] >= 2 > indented[1] == 0
+    assert histories[0] == histories[1]
 
 
 def test_a_published_model_or_text_is_fetched_once(tmp_path, monkeypatch, capsys):
     asked = []
-
-    def download(size, folder):
-        asked.append(size)
-        return folder
-
-    monkeypatch.setattr(pretrained, "download", download)
-    status, out, _ = said(capsys, "fetch", "gpt2-medium", "--folder", tmp_path / "a b")
-    assert (status, asked) == (0, ["medium"])
+    monkeypatch.setattr(pretrained, "download", lambda size, folder: asked.append(size) or folder)
+    out = done(capsys, "fetch", "gpt2-medium", "--folder", tmp_path / "a b")
+    assert asked == ["medium"]
     assert f"next-token sample '{tmp_path / 'a b'}'" in out
     corpus = Corpus("shakespeare", (Document("one", "To be"),))
     monkeypatch.setattr(commands.corpora, "load", {"shakespeare": corpus}.__getitem__)
-    status, out, _ = said(capsys, "fetch", "shakespeare")
-    assert status == 0
-    assert out.startswith("shakespeare: 5 bytes")
-    with pytest.raises(SystemExit) as stopped:
+    assert done(capsys, "fetch", "shakespeare").startswith("shakespeare: 5 bytes")
+    with pytest.raises(SystemExit, match="2"):
         said(capsys, "fetch", "gpt5")
-    assert stopped.value.code == 2
 
 
 def test_the_fastest_precision_of_the_device_is_taken_unless_one_is_named(
     text, tmp_path, monkeypatch, capsys
 ):
     monkeypatch.setattr(commands.runtime, "fast_precision", lambda device: "bfloat16")
-    for name, more, precision in (
-        ("untold", [], "bfloat16"),
-        ("told", ["--dtype", "float32"], "float32"),
-    ):
-        folder = tmp_path / name
-        assert said(capsys, "train", text, "--folder", folder, "--steps", 4, *SHORT, *more)[0] == 0
-        assert read_toml(folder / "run.toml")["training"]["precision"] == precision
-    assert said(capsys, "train", "--folder", folder, "--resume", "--quiet")[2] == ""  # as begun
-
-
-def test_a_folder_without_a_log_is_not_drawn(tmp_path, capsys):
-    status, _, err = said(capsys, "plot", tmp_path, "--to", tmp_path / "none.svg")
-    assert status == 1
-    assert "log.csv" in err
-    assert not (tmp_path / "none.svg").exists()
-
-
-def test_a_drawing_is_an_svg(folder, tmp_path, capsys):
-    status, _, err = said(capsys, "plot", folder, "--to", tmp_path / "loss.png")
-    assert status == 1
-    assert "the name of an SVG after --to" in err
-    assert not (tmp_path / "loss.png").exists()
+    for more, precision in (([], "bfloat16"), (["--dtype", "float32"], "float32")):
+        run = trained(tmp_path / precision, text, *more)
+        assert read_toml(run / "run.toml")["training"]["precision"] == precision
+    assert said(capsys, "train", "--folder", run, "--resume", "--quiet")[2] == ""  # as begun
 
 
 def test_the_examples_of_settings_can_be_read():
@@ -773,64 +619,32 @@ def test_the_examples_of_settings_can_be_read():
 
 
 def test_a_changed_text_is_noticed_when_a_run_is_resumed(tmp_path, capsys):
-    path, folder = tmp_path / "mine.txt", tmp_path / "run"
+    path = tmp_path / "mine.txt"
     path.write_text(TEXT)
-    assert said(capsys, "train", path, "--folder", folder, "--steps", "3", *SHORT)[0] == 0
+    run = trained(tmp_path / "run", path, steps=3)
     path.write_text(TEXT.replace("fox", "ox"))
-    status, _, err = said(capsys, "train", "--folder", folder, "--resume")
-    assert status == 1
-    assert "sha256" in err
-    for command in (
-        ["evaluate", folder],
-        ["plot", folder, "--ngram", 2, "--to", tmp_path / "a.svg"],
-    ):
-        status, _, err = said(capsys, *command)
-        assert status == 1
-        assert "as it was when the run was trained" in err
-    assert said(capsys, "evaluate", folder, path)[0] == 0  # as any other text
+    assert "sha256" in refused(capsys, "train", "--folder", run, "--resume")
+    plot = ["plot", run, "--ngram", 2, "--to", tmp_path / "a.svg"]
+    for command in (["evaluate", run], plot):
+        assert "as it was when the run was trained" in refused(capsys, *command)
+    done(capsys, "evaluate", run, path, "--stride", 16)  # as any other text
 
 
 @pytest.mark.filterwarnings("ignore:vocabulary_size is")
 def test_a_text_shorter_than_a_window_is_refused(tmp_path, capsys):
     (tmp_path / "short.txt").write_text("one\n\ntwo\n\nthree\n\nfour\n\nfive\n\n")
     arguments = ["train", tmp_path / "short.txt", "--folder", tmp_path / "new", *SHORT]
-    status, _, err = said(capsys, *arguments, "--steps", "3")
-    assert status == 1
+    err = refused(capsys, *arguments, "--steps", "3")
     assert "use a longer text or a shorter context" in err
     assert not (tmp_path / "new").exists()
 
 
-@pytest.mark.parametrize(
-    ("flag", "value", "message"),
-    [
-        ("--temperature", "-1", "got -1.0"),
-        ("--top-k", "0", "k=0"),
-        ("--top-p", "1.5", "got 1.5"),
-        ("--min-p", "-0.1", "got -0.1"),
-        ("--tokens", "-1", "0 new tokens or more, got -1"),
-        ("--texts", "0", "--texts 1 or more, got 0"),
-    ],
-)
-def test_sampling_out_of_range_is_refused(folder, capsys, flag, value, message):
-    status, _, err = said(capsys, "sample", folder, flag, value)
-    assert status == 1
-    assert message in err
-
-
 def test_a_damaged_run_is_refused(folder, tmp_path, capsys):
-    for file in folder.iterdir():
-        (tmp_path / file.name).write_bytes(file.read_bytes())
-    best = tmp_path / "best.pt"
-    best.write_bytes(best.read_bytes()[:100])
-    status, _, err = said(capsys, "sample", tmp_path)
-    assert status == 1
-    assert "best.pt" in err
-    torch.save({"a": 1}, best)
-    status, _, err = said(capsys, "sample", tmp_path)
-    assert status == 1
-    assert "expected the best weights of a run in" in err
-    (tmp_path / "run.toml").write_text("[data")
-    assert said(capsys, "info", tmp_path)[0] == 1
+    damaged = shutil.copytree(folder, tmp_path / "damaged")
+    torch.save({"a": 1}, damaged / "best.pt")
+    assert "expected the best weights of a run in" in refused(capsys, "sample", damaged)
+    (damaged / "run.toml").write_text("[data")
+    refused(capsys, "info", damaged)
 
 
 # a task of a reader's own
@@ -872,25 +686,18 @@ def test_a_task_is_learnt_from_a_file_and_scored_against_chance(tuned, examples)
 
 
 def test_the_lines_of_a_file_are_given_labels_and_probabilities(tuned, tmp_path, capsys):
-    folder, _ = tuned
     lines = ["the good cat", "", '{"text": "a bad\\tdog", "label": "?"}', "a\u2028b\x85c\x0cd\re"]
     (tmp_path / "new.txt").write_bytes("\n".join([*lines, ""]).encode())
-    status, out, _ = said(capsys, "classify", folder, tmp_path / "new.txt")
-    model = gpt1_finetuning.load(folder)
-    expected = gpt1_finetuning.predict(model, [("the good cat",), ("a bad\tdog",), (lines[3],)])
-    one, *others = (
-        f"{('no', 'yes')[int(probs.argmax())]}\t{float(probs.max()):.4f}" for probs in expected
-    )
-    assert status == 0
+    out = done(capsys, "classify", tuned[0], tmp_path / "new.txt")
+    texts = [("the good cat",), ("a bad\tdog",), (lines[3],)]
+    expected = gpt1_finetuning.predict(gpt1_finetuning.load(tuned[0]), texts)
+    one, *others = (f"{('no', 'yes')[int(p.argmax())]}\t{float(p.max()):.4f}" for p in expected)
     assert out.split("\n") == [one, "", *others, ""]  # line by line, the blank one, too
 
 
 def test_lines_are_read_from_the_standard_input_too(tuned, monkeypatch, capsys):
-    folder, _ = tuned
     monkeypatch.setattr("sys.stdin", io.StringIO("the good cat\n"))
-    status, out, _ = said(capsys, "classify", folder)
-    assert status == 0
-    assert len(out.splitlines()) == 1
+    assert len(done(capsys, "classify", tuned[0]).splitlines()) == 1
 
 
 @pytest.mark.parametrize(
@@ -931,33 +738,17 @@ def test_choices_that_are_no_list_are_refused():
 
 
 def test_a_byte_order_mark_is_no_part_of_the_first_text(tuned, tmp_path, capsys):
-    answers = []
-    for name, encoding in (("plain", "utf-8"), ("marked", "utf-8-sig")):
-        (tmp_path / name).write_text('{"text": "the good cat"}\n', encoding)
-        answers.append(said(capsys, "classify", tuned[0], tmp_path / name))
-    assert answers[0] == answers[1]
-    assert answers[0][0] == 0
-
-
-def test_a_folder_with_a_fine_tuned_model_is_not_overwritten(folder, tuned, examples, capsys):
-    status, _, err = said(capsys, "finetune", folder, examples, "--folder", tuned[0])
-    assert status == 1
-    assert "holds a fine-tuned model already" in err
-
-
-def test_a_run_cannot_classify_before_it_is_fine_tuned(folder, capsys):
-    status, _, err = said(capsys, "classify", folder)
-    assert status == 1
-    assert "expected a fine-tuned model" in err
+    answers = set()
+    for encoding in ("utf-8", "utf-8-sig"):
+        (tmp_path / encoding).write_text('{"text": "the good cat"}\n', encoding)
+        answers.add(done(capsys, "classify", tuned[0], tmp_path / encoding))
+    assert len(answers) == 1
 
 
 def test_the_help_names_every_command_and_an_unknown_one_is_not_understood(capsys):
-    with pytest.raises(SystemExit) as stopped:
+    with pytest.raises(SystemExit, match="0"):
         main(["--help"])
-    assert stopped.value.code == 0
     out = capsys.readouterr().out
     assert all(name in out for name in ("train", "evaluate", "sample", "info", "finetune"))
-    with pytest.raises(SystemExit) as stopped:
+    with pytest.raises(SystemExit, match="2"):
         main(["fly"])
-    assert stopped.value.code == 2
-    assert main.__doc__

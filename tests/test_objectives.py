@@ -3,7 +3,7 @@
 import math
 from collections import Counter
 from functools import partial
-from itertools import combinations, pairwise
+from itertools import combinations, groupby, pairwise
 
 import pytest
 import torch
@@ -29,6 +29,7 @@ from src.likelihood.batches import Batches
 from src.likelihood.fitting import fit
 
 V, MASK, END = 31, 30, 0
+SPECIAL = (END, 7)  # never hidden
 CONFIG = GPTConfig(V, context_length=40, layers=1, heads=2, channels=8)
 
 
@@ -41,6 +42,13 @@ def text(*shape, seed=1):
     return torch.randint(1, MASK - 9, shape, generator=generator(seed))
 
 
+def as_expected(counted, probabilities, draws):
+    """Chi-squared, within five standard deviations of its mean."""
+    square = sum((counted[x] - draws * p) ** 2 / (draws * p) for x, p in probabilities.items())
+    degrees = len(probabilities) - 1
+    return counted.keys() <= probabilities.keys() and square < degrees + 5 * math.sqrt(2 * degrees)
+
+
 @pytest.fixture(scope="module")
 def transformers():
     import transformers
@@ -51,35 +59,10 @@ def transformers():
 
 def runs(chosen):
     """The lengths of the stretches of equal values, the first first."""
-    lengths, before = [], None
-    for value in chosen.tolist():
-        lengths = [*lengths[:-1], lengths[-1] + 1] if value == before else [*lengths, 1]
-        before = value
-    return lengths
+    return [len(list(stretch)) for _, stretch in groupby(chosen.tolist())]
 
 
 # ---- where --------------------------------------------------------------------------------------
-
-
-def test_tokens_are_chosen_at_the_rate_and_each_by_itself():
-    n, rate = 200_000, 0.15
-    chosen = choose_tokens(
-        torch.ones(2, n // 2, dtype=torch.long), rate=rate, generator=generator()
-    )
-    for share, expected in (
-        (chosen.double().mean(), rate),
-        ((chosen[:, 1:] & chosen[:, :-1]).double().mean(), rate**2),
-    ):
-        error = math.sqrt(expected * (1 - expected) / n)
-        assert abs(float(share) - expected) < 5 * error
-
-
-def test_special_tokens_are_never_chosen():
-    ids = text(50, 40)
-    ids[:, ::4] = END
-    chosen = choose_tokens(ids, rate=0.9, special=(END, 7), generator=generator())
-    assert not chosen[(ids == END) | (ids == 7)].any()
-    assert chosen[(ids != END) & (ids != 7)].double().mean() > 0.8
 
 
 def test_the_counts_of_a_text_of_512_tokens_are_those_of_t5():
@@ -95,8 +78,8 @@ def compositions(total, count):
 
 
 def test_all_ways_to_place_spans_are_equally_likely():
-    length, rate, mean = 11, 0.36, 2.0
-    assert span_counts(length, rate=rate, mean_length=mean) == (4, 2)
+    options = {"rate": 0.36, "mean_length": 2.0}
+    assert span_counts(11, **options) == (4, 2)
     ways = [
         tuple(x for pair in zip(seen, hidden, strict=True) for x in pair)
         for seen in compositions(7, 2)
@@ -105,51 +88,22 @@ def test_all_ways_to_place_spans_are_equally_likely():
     assert len(ways) == 6 * 3
     draws, draw = 9_000, generator()
     counted = Counter(
-        tuple(runs(choose_spans(length, rate=rate, mean_length=mean, generator=draw)))
-        for _ in range(draws)
+        tuple(runs(choose_spans(11, **options, generator=draw))) for _ in range(draws)
     )
-    assert counted.keys() == {*ways}
-    expected = draws / len(ways)
-    square = sum((counted[way] - expected) ** 2 / expected for way in ways)
-    assert square < len(ways) - 1 + 5 * math.sqrt(2 * (len(ways) - 1))  # chi-squared
-
-
-def test_lengths_of_spans_have_the_derived_distribution():
-    """n hidden tokens in k spans: P(first = l) = C(n - l - 1, k - 2) / C(n - 1, k - 1)."""
-    n, k = span_counts(64)
-    draws, draw = 4_000, generator(3)
-    first = Counter(runs(choose_spans(64, generator=draw))[1] for _ in range(draws))
-    for length in range(1, n - k + 2):
-        p = math.comb(n - length - 1, k - 2) / math.comb(n - 1, k - 1)
-        assert abs(first[length] / draws - p) < 5 * math.sqrt(p * (1 - p) / draws)
-    assert sum(first.values()) == draws == sum(first[x] for x in range(1, n - k + 2))
-
-
-def test_a_text_begins_seen_and_ends_hidden():
-    chosen = choose_spans(23, generator=generator())
-    assert not chosen[0]
-    assert chosen[-1]
-    assert int(chosen.sum()) == span_counts(23)[0]
+    assert as_expected(counted, dict.fromkeys(ways, 1 / 18), draws)
 
 
 def test_geometric_spans_hide_exactly_the_share_and_have_the_mean_of_the_paper():
-    p, longest = 0.2, 10
-    weights = [(1 - p) ** k for k in range(longest)]
+    weights = [0.8**k for k in range(10)]
     mean = sum((k + 1) * w for k, w in enumerate(weights)) / sum(weights)
+    spread = math.sqrt(sum((k + 1 - mean) ** 2 * w for k, w in enumerate(weights)) / sum(weights))
     assert round(mean, 1) == 3.8
     draw = generator()
     assert all(int(choose_geometric_spans(41, generator=draw).sum()) == 6 for _ in range(50))
     # of a long text hardly any span touches another, and only the last is cut
-    lengths = [
-        x
-        for _ in range(150)
-        for x in runs(choose_geometric_spans(4_000, rate=0.01, generator=draw))[1::2]
-    ]
-    spread = math.sqrt(sum((k + 1 - mean) ** 2 * w for k, w in enumerate(weights)) / sum(weights))
+    texts = (choose_geometric_spans(4_000, rate=0.01, generator=draw) for _ in range(150))
+    lengths = [length for chosen in texts for length in runs(chosen)[1::2]]
     assert abs(sum(lengths) / len(lengths) - mean) < 5 * spread / math.sqrt(len(lengths)) + 0.15
-    share = weights[-1] / sum(weights)  # of spans as long as a span can be
-    error = math.sqrt(share * (1 - share) / len(lengths))
-    assert abs(lengths.count(longest) / len(lengths) - share) < 5 * error < share
 
 
 def probabilities_of_geometric_spans(length, wanted, p, longest, chosen=frozenset()):
@@ -177,49 +131,13 @@ def test_geometric_spans_have_the_distribution_that_a_loop_over_all_ways_gives()
     expected = probabilities_of_geometric_spans(length, wanted, p, longest)
     assert len(expected) == math.comb(length, wanted)
     draws, draw = 5_000, generator(2)
-    options = {"rate": wanted / length, "p": p, "longest": longest}
-    counted = Counter(
-        frozenset(
-            choose_geometric_spans(length, **options, generator=draw).nonzero()[:, 0].tolist()
-        )
-        for _ in range(draws)
-    )
-    square = sum((counted[way] - draws * q) ** 2 / (draws * q) for way, q in expected.items())
-    assert square < len(expected) - 1 + 5 * math.sqrt(2 * (len(expected) - 1))  # chi-squared
+    options = {"rate": wanted / length, "p": p, "longest": longest, "generator": draw}
+    drawn = (choose_geometric_spans(length, **options) for _ in range(draws))
+    counted = Counter(frozenset(chosen.nonzero()[:, 0].tolist()) for chosen in drawn)
+    assert as_expected(counted, expected, draws)
 
 
 # ---- how ----------------------------------------------------------------------------------------
-
-
-def test_chosen_tokens_share_three_fates_and_the_others_are_left():
-    ids = text(400, 250)
-    chosen = choose_tokens(ids, generator=generator())
-    seen = hide(ids, chosen, mask=MASK, vocabulary_size=V, generator=generator(1))
-    assert torch.equal(seen[~chosen], ids[~chosen])
-    n = int(chosen.sum())
-    masked, same = (seen[chosen] == MASK), (seen[chosen] == ids[chosen])
-    for share, expected in (
-        (masked, 0.8 + 0.1 / V),  # a random token may be the mask
-        (same, 0.1 + 0.1 / V),  # or the right one
-        (~masked & ~same, 0.1 * (1 - 2 / V)),
-    ):
-        error = math.sqrt(expected * (1 - expected) / n)
-        assert abs(float(share.double().mean()) - expected) < 5 * error
-
-
-@pytest.mark.parametrize(
-    ("shares", "expected"), [((1, 0, 0), MASK), ((0, 0, 1), None), ((0.0, 1.0, 0.0), "any")]
-)
-def test_a_single_fate_is_the_fate_of_all(shares, expected):
-    ids = text(60, 30)
-    chosen = choose_tokens(ids, rate=0.5, generator=generator())
-    seen = hide(ids, chosen, mask=MASK, vocabulary_size=V, shares=shares, generator=generator())
-    if expected == MASK:
-        assert (seen[chosen] == MASK).all()
-    elif expected is None:
-        assert torch.equal(seen, ids)
-    else:
-        assert len(seen[chosen].unique()) == V
 
 
 class Words:
@@ -234,10 +152,13 @@ class Words:
         return MASK
 
     def get_special_tokens_mask(self, ids, already_has_special_tokens):
-        return [int(each == END) for each in ids]
+        return [int(each in SPECIAL) for each in ids]
 
 
-@pytest.mark.parametrize("shares", [(0.8, 0.1, 0.1), (1.0, 0.0, 0.0), (0.5, 0.4, 0.1)])
+SHARES = [(0.8, 0.1, 0.1), (1.0, 0.0, 0.0), (0.5, 0.4, 0.1), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0)]
+
+
+@pytest.mark.parametrize("shares", SHARES)
 @pytest.mark.parametrize("seed", [0, 7])
 def test_masking_is_that_of_transformers_to_the_token(transformers, shares, seed):
     ids = text(13, 37, seed=seed)
@@ -247,7 +168,7 @@ def test_masking_is_that_of_transformers_to_the_token(transformers, shares, seed
     )
     collator.create_rng()
     seen, labels = collator.torch_mask_tokens(ids.clone())
-    options = {"mask": MASK, "vocabulary_size": V, "shares": shares, "special": (END,)}
+    options = {"mask": MASK, "vocabulary_size": V, "shares": shares, "special": SPECIAL}
     ours, targets, chosen = masked_batch(ids, **options, generator=generator(seed))
     assert torch.equal(ours, seen)
     assert torch.equal(targets.masked_fill(~chosen, -100), labels)
@@ -279,6 +200,8 @@ def test_spans_and_sentinels_are_those_of_the_t5_tokenizer(transformers):
         ("0111001", [10, 39, 14, 15, 38], [39, 11, 12, 13, 38, 16]),
         ("0001011", [10, 11, 12, 39, 14, 38], [39, 13, 38, 15, 16]),
         ("0000001", [10, 11, 12, 13, 14, 15, 39], [39, 16]),
+        ("1100000", [39, 12, 13, 14, 15, 16], [39, 10, 11, 38]),  # ours: both ends are spans
+        ("1000001", [39, 11, 12, 13, 14, 15, 38], [39, 10, 38, 16]),
     ],
 )
 def test_span_corruption_is_that_of_the_public_collator(chosen, source, target):
@@ -290,53 +213,34 @@ def test_span_corruption_is_that_of_the_public_collator(chosen, source, target):
     assert [part.tolist() for part in ours] == [source, target]
 
 
-def test_what_was_corrupted_can_be_restored():
-    sentinels, draw = range(V, V + 13), generator()
-    for length in (2, 7, 40):
-        for mean in (1.0, 2.0):
-            ids = text(length)
-            chosen = choose_spans(length, rate=0.3, mean_length=mean, generator=draw)
-            source, target = corrupt(ids, chosen, sentinels=sentinels)
-            assert torch.equal(restore(source, target, sentinels=sentinels), ids)
-            hidden, spans = span_counts(length, rate=0.3, mean_length=mean)
-            assert len(source) == length - hidden + spans
-            assert len(target) == hidden + spans + 1
-
-
-@pytest.mark.parametrize(
-    ("chosen", "source", "target"),
-    [
-        ((1, 1, 0), [20, 7], [20, 5, 6, 21]),
-        ((1, 0, 1), [20, 6, 21], [20, 5, 21, 7, 22]),  # both ends hidden are two spans
-    ],
-)
-def test_spans_that_touch_the_ends_are_spans(chosen, source, target):
-    ours = corrupt(tensor([5, 6, 7]), tensor(chosen).bool(), sentinels=(20, 21, 22))
-    assert [part.tolist() for part in ours] == [source, target]
+@pytest.mark.parametrize("length", [2, 7, 40])
+@pytest.mark.parametrize("mean", [1.0, 2.0])
+def test_what_was_corrupted_can_be_restored(length, mean):
+    sentinels, ids = range(V, V + 13), text(length)
+    options = {"rate": 0.3, "mean_length": mean}
+    chosen = choose_spans(length, **options, generator=generator())
+    source, target = corrupt(ids, chosen, sentinels=sentinels)
+    assert torch.equal(restore(source, target, sentinels=sentinels), ids)
+    hidden, spans = span_counts(length, **options)
+    assert (len(source), len(target)) == (length - hidden + spans, hidden + spans + 1)
 
 
 # ---- prefixes and batches -----------------------------------------------------------------------
 
 
 def test_a_prefix_mask_is_the_rule_written_as_a_loop():
-    prefixes, length = tensor([0, 1, 3, 5]), 5
-    mask = prefix_mask(prefixes, length)
-    for row, prefix in zip(mask.tolist(), prefixes.tolist(), strict=True):
-        for i in range(length):
-            for j in range(length):
-                assert row[i][j] == (j <= i or j < prefix)
-    assert torch.equal(mask[0], torch.ones(5, 5).tril().bool())
-    assert mask[3].all()
+    prefixes, places = [0, 1, 3, 5], range(5)
+    mask = prefix_mask(tensor(prefixes), 5)
+    rule = [[[j <= i or j < prefix for j in places] for i in places] for prefix in prefixes]
+    assert mask.tolist() == rule
 
 
 def test_a_prefix_model_predicts_only_what_it_has_not_seen():
     """No logit whose loss counts changes with a later token; in the prefix it does."""
-    model = EncoderLM(CONFIG, generator=generator()).double()
-    ids = text(6, 12)
+    model, ids = EncoderLM(CONFIG, generator=generator()).double(), text(6, 12)
     (inputs, mask), targets, counted = prefix_batch(ids, generator=generator(4))
     assert torch.equal(inputs, ids[:, :-1])
     assert torch.equal(targets, ids[:, 1:])
-    assert counted[:, -1].all()
     assert not counted.all()
     before = model(inputs, mask)
     for t in range(1, inputs.shape[1]):
@@ -359,13 +263,12 @@ def test_all_lengths_of_a_prefix_are_equally_likely_the_whole_text_included():
 
 
 def test_the_batches_are_what_fit_trains_on():
-    ids = text(5, 20)
-    options = {"steps": 3, "learning_rate": 0.01, "progress": False}
-    encoder = EncoderLM(CONFIG, generator=generator())
-    masked = masked_batch(ids, mask=MASK, vocabulary_size=V, generator=generator())
-    prefixed = prefix_batch(ids, generator=generator())
-    both = EncoderDecoderLM(CONFIG, start=END, generator=generator())
-    spans = span_batch(ids, sentinels=range(24, 30), start=END, generator=generator())
+    ids, make = text(5, 20), generator()
+    encoder = EncoderLM(CONFIG, generator=make)
+    masked = masked_batch(ids, mask=MASK, vocabulary_size=V, generator=make)
+    prefixed = prefix_batch(ids, generator=make)
+    both = EncoderDecoderLM(CONFIG, start=END, generator=make)
+    spans = span_batch(ids, sentinels=range(24, 30), start=END, generator=make)
     (source, inputs), target = spans
     hidden, n = span_counts(20)
     assert source.shape == (5, 20 - hidden + n)
@@ -373,21 +276,8 @@ def test_the_batches_are_what_fit_trains_on():
     assert (inputs[:, 0] == END).all()
     assert torch.equal(inputs[:, 1:], target[:, :-1])
     for model, batch in ((encoder, masked), (encoder, prefixed), (both, spans)):
-        losses = fit(model, [batch], **options).losses
+        losses = fit(model, [batch], steps=3, learning_rate=0.01, progress=False).losses
         assert losses[-1] < losses[0]
-
-
-def test_only_the_chosen_tokens_count():
-    model = EncoderLM(CONFIG, generator=generator())
-    seen, ids, chosen = masked_batch(
-        text(5, 20), mask=MASK, vocabulary_size=V, generator=generator()
-    )
-    other = torch.where(chosen, ids, ids % 20 + 1)  # another answer where nobody asks
-    losses = [
-        fit(model, [(seen, targets, chosen)], steps=1, learning_rate=0.0, progress=False).losses
-        for targets in (ids, other)
-    ]
-    assert losses[0] == losses[1]
 
 
 def test_numbered_batches_hide_anew_and_can_be_asked_for_again():
@@ -405,14 +295,19 @@ def test_numbered_batches_hide_anew_and_can_be_asked_for_again():
 
 
 @pytest.mark.parametrize("rate", [0, 1, -0.1, 15, math.nan])
-def test_a_rate_that_is_no_share_is_refused(rate):
-    for work in (
-        lambda: choose_tokens(text(9), rate=rate, generator=generator()),
-        lambda: choose_spans(9, rate=rate, generator=generator()),
-        lambda: choose_geometric_spans(20, rate=rate, generator=generator()),
-    ):
-        with pytest.raises(ValueError, match=f"rate above 0 and below 1, got {rate}: 0.15"):
-            work()
+@pytest.mark.parametrize("choose", [choose_tokens, choose_spans, choose_geometric_spans])
+def test_a_rate_that_is_no_share_is_refused(choose, rate):
+    length = text(20) if choose is choose_tokens else 20
+    with pytest.raises(ValueError, match=f"rate above 0 and below 1, got {rate}: 0.15"):
+        choose(length, rate=rate, generator=generator())
+
+
+def corrupted(chosen, sentinels):
+    return corrupt(tensor([5, 6, 7, 8]), tensor(chosen).bool(), sentinels=sentinels)
+
+
+GEOMETRIC = partial(choose_geometric_spans, generator=generator())
+HIDING = {"vocabulary_size": V, "generator": generator()}
 
 
 @pytest.mark.parametrize(
@@ -422,44 +317,20 @@ def test_a_rate_that_is_no_share_is_refused(rate):
         (lambda: span_counts(5, mean_length=0.5), "got mean_length=0.5"),
         (lambda: span_counts(1, mean_length=1), "2 tokens or more, .*got 1"),
         (lambda: span_counts(10, rate=0.8, mean_length=1), "before each of the 8 spans, got 2"),
-        (
-            lambda: choose_geometric_spans(7, generator=generator()),
-            "spans of 1 to 7 tokens.*got longest=10",
-        ),
-        (lambda: choose_geometric_spans(20, p=1, generator=generator()), "a p above 0 and below 1"),
-        (
-            lambda: hide(text(4), text(4), mask=MASK, vocabulary_size=V, generator=generator()),
-            r"boolean mask of the ids' shape \(4,\)",
-        ),
-        (
-            lambda: masked_batch(text(4), mask=V, vocabulary_size=V, generator=generator()),
-            "mask token from 0 to 30, got 31",
-        ),
-        (
-            lambda: masked_batch(
-                text(4), mask=1, vocabulary_size=V, shares=(0.8, 0.1, 0.2), generator=generator()
-            ),
-            "with the sum 1, got",
-        ),
+        (lambda: GEOMETRIC(7), "spans of 1 to 7 tokens.*got longest=10"),
+        (lambda: GEOMETRIC(20, p=1), "a p above 0 and below 1"),
+        (lambda: hide(text(4), text(4), mask=1, **HIDING), r"boolean mask .* shape \(4,\)"),
+        (lambda: masked_batch(text(4), mask=V, **HIDING), "mask token from 0 to 30, got 31"),
+        (lambda: masked_batch(text(4), mask=1, shares=(0.8, 0.1, 0.2), **HIDING), "the sum 1, got"),
         (lambda: prefix_mask(tensor([2, 6]), 5), "prefixes of 0 to 5 tokens.*got 2 to 6"),
         (lambda: Hidden([], masked_batch, seed=-1), "seed of 0 or more, got -1"),
+        (lambda: corrupted((0, 0, 0, 0), (20, 21)), "hides some of it.*with 0 hidden"),
+        (lambda: corrupted((1, 0, 1), (20, 21, 22)), r"got \(4,\) and a mask of \(3,\)"),
+        (lambda: corrupted((0, 1, 0, 1), (20, 21)), "3 sentinels, one for each of 2 spans.*got 2"),
+        (lambda: corrupted((0, 1, 0, 1), (20, 20, 21)), r"differ, got \[20, 20, 21\]"),
+        (lambda: corrupted((0, 1, 0, 1), (20, 6, 21)), r"that no text holds, got \[6\]"),
     ],
 )
 def test_what_cannot_be_is_refused(work, message):
     with pytest.raises(ValueError, match=message):
         work()
-
-
-@pytest.mark.parametrize(
-    ("chosen", "sentinels", "message"),
-    [
-        ((0, 0, 0, 0), (20, 21), "hides some of it.*with 0 hidden"),
-        ((1, 0, 1), (20, 21, 22), r"got \(4,\) and a mask of \(3,\)"),
-        ((0, 1, 0, 1), (20, 21), "3 sentinels, one for each of 2 spans.*got 2"),
-        ((0, 1, 0, 1), (20, 20, 21), r"differ, got \[20, 20, 21\]"),
-        ((0, 1, 0, 1), (20, 6, 21), r"that no text holds, got \[6\]"),
-    ],
-)
-def test_sentinels_that_do_not_do_are_refused(chosen, sentinels, message):
-    with pytest.raises(ValueError, match=message):
-        corrupt(tensor([5, 6, 7, 8]), tensor(chosen).bool(), sentinels=sentinels)

@@ -2,6 +2,7 @@
 
 import math
 from functools import partial
+from itertools import islice
 
 import pytest
 import torch
@@ -56,25 +57,20 @@ def small_gpt(seed=0, vocabulary=11):
     return GPT(config, generator=draw(seed)).double()
 
 
+def learn(model, data, steps, nats_of, *, rate=0.1, **options):
+    options = {"schedule": linear_decay(steps), "progress": False} | options
+    return fit(model, data, steps=steps, learning_rate=rate, nats_of=nats_of, **options)
+
+
 # ---- masks -----------------------------------------------------------------------------------
-
-
-def test_the_mask_shows_the_answers_tokens_and_no_others():
-    pairs = [([9, 1, 2], [3, 4]), ([9], [5]), ([9, 6, 7, 8], [1, 2, 3])]
-    inputs, targets, mask = answer_batch(pairs)
-    assert inputs.shape == targets.shape == mask.shape == (3, 6)
-    assert answers_of((inputs, targets, mask)) == [answer for _, answer in pairs]
-    for row, (request, answer) in zip(inputs, pairs, strict=True):
-        whole = [*request, *answer]
-        assert row[: len(whole) - 1].tolist() == whole[:-1]
 
 
 def test_the_loss_of_an_answer_is_that_of_its_tokens_after_the_request():
     model, pairs = small_gpt(), [([10, 1, 2], [3, 4, 0]), ([10], [5, 0])]
+    assert answers_of(answer_batch(pairs)) == [answer for _, answer in pairs]
     found = answer_log_probs(model, answer_batch(pairs))
     for value, (request, answer) in zip(found, pairs, strict=True):
-        ids = torch.tensor([[*request, *answer]])
-        rows = model(ids)[0].log_softmax(-1)
+        rows = model(torch.tensor([[*request, *answer]]))[0].log_softmax(-1)
         by_hand = sum(rows[len(request) + t - 1, token] for t, token in enumerate(answer))
         assert torch.isclose(value, by_hand)
 
@@ -87,34 +83,16 @@ def test_no_gradient_comes_from_predicting_the_request():
     assert (logits.grad[0, 2:] != 0).all()
 
 
-@pytest.mark.parametrize(
-    ("pairs", "message"),
-    [
-        ([], "at least one request"),
-        ([([1], [2]), ([1, 2], [])], "answer of at least one token, got length 0 in pair 1"),
-        ([([], [2])], "request of at least one token, got length 0 in pair 0"),
-    ],
-)
-def test_a_pair_of_length_0_is_refused(pairs, message):
-    with pytest.raises(ValueError, match=message):
-        answer_batch(pairs)
-
-
 # ---- preferences -----------------------------------------------------------------------------
 
 
 def test_preference_loss_by_hand():
     """Equal rewards: log 2. A lead of log 3 wins with 3/4, and so loses with 1/4."""
-    lead, level = tensor(math.log(3), math.log(3), 5.0), tensor(0.0, 0.0, 5.0)
-    assert torch.allclose(
-        preference_loss(lead, level, tensor(1, 0, 1)),
-        tensor(math.log(4 / 3), math.log(4), math.log(2)),
-    )
-    assert torch.allclose(preference_loss(lead, level)[0], tensor(math.log(4 / 3)))
-    assert torch.allclose(
-        preference_loss(lead, level, tensor(0.5, 0.5, 0.5))[0],
-        tensor((math.log(4 / 3) + math.log(4)) / 2),
-    )
+    lead, level = tensor(*[math.log(3)] * 3, 5.0), tensor(0.0, 0.0, 0.0, 5.0)
+    won, lost = math.log(4 / 3), math.log(4)
+    found = preference_loss(lead, level, tensor(1, 0, 0.5, 1))
+    assert torch.allclose(found, tensor(won, lost, (won + lost) / 2, math.log(2)))
+    assert torch.allclose(preference_loss(lead, level)[0], tensor(won))
 
 
 def test_preference_loss_is_a_softmax_over_two_and_does_not_overflow():
@@ -122,12 +100,6 @@ def test_preference_loss_is_a_softmax_over_two_and_does_not_overflow():
     of_two = torch.stack([first, second]).log_softmax(0)
     assert torch.allclose(preference_loss(first, second), -of_two[0], atol=1e-6)
     assert preference_loss(tensor(-5e3), tensor(5e3)) == 1e4
-
-
-def test_a_constant_added_to_all_rewards_changes_no_preference():
-    assert torch.allclose(
-        preference_loss(REWARDS, REWARDS.flip(0)), preference_loss(REWARDS + 9, REWARDS.flip(0) + 9)
-    )
 
 
 @pytest.mark.parametrize(
@@ -139,11 +111,10 @@ def test_a_constant_added_to_all_rewards_changes_no_preference():
     ],
 )
 def test_a_comparison_of_a_text_with_itself_is_refused(first, second):
-    with pytest.raises(ValueError, match="twice in comparison 1"):
-        check_comparisons(first, second)
     check_comparisons(first[:1], second[:1])
-    with pytest.raises(ValueError, match="as many firsts as seconds"):
-        check_comparisons(first, second[:1])
+    for others, message in ((second, "twice in comparison 1"), (second[:1], "as many firsts as")):
+        with pytest.raises(ValueError, match=message):
+            check_comparisons(first, others)
 
 
 @pytest.mark.parametrize("loss", [preference_nats, partial(dpo_nats, beta=1.0)])
@@ -156,13 +127,6 @@ def test_no_loss_takes_a_comparison_of_a_text_with_itself(loss):
     for pair in (number, (same, longer)):
         with pytest.raises(ValueError, match="twice in comparison 1"):
             loss(None, ((*pair, *of_base), torch.ones(2)))
-
-
-def test_no_text_is_drawn_against_itself():
-    probs = torch.tensor([0.98, 0.01, 0.01])  # nearly always the same
-    first, second, _ = draw_comparisons(probs.log(), torch.zeros(3), 2_000, generator=draw())
-    assert (first != second).all()
-    check_comparisons(first, second)
 
 
 def test_comparisons_come_as_often_as_answers_and_rewards_say():
@@ -183,19 +147,6 @@ def test_comparisons_come_as_often_as_answers_and_rewards_say():
     assert preferred[of_best].mean() > 0.75
 
 
-@pytest.mark.parametrize(
-    ("log_probs", "rewards", "count", "message"),
-    [
-        (torch.zeros(3), torch.zeros(2), 1, "of one shape"),
-        (torch.zeros(3), torch.zeros(3), 0, "at least 1 comparison"),
-        (torch.tensor([0.0, -math.inf]), torch.zeros(2), 1, "no rival"),
-    ],
-)
-def test_comparisons_that_cannot_be_drawn_are_refused(log_probs, rewards, count, message):
-    with pytest.raises(ValueError, match=message):
-        draw_comparisons(log_probs, rewards, count, generator=draw())
-
-
 @pytest.mark.parametrize("seed", range(3))
 def test_a_reward_model_recovers_known_rewards_up_to_a_constant(seed):
     """With preferences instead of judgements there is no luck, and nothing is left of the error."""
@@ -203,46 +154,10 @@ def test_a_reward_model_recovers_known_rewards_up_to_a_constant(seed):
     preferred = torch.sigmoid(REWARDS[first] - REWARDS[second])
     model = nn.Sequential(nn.Embedding(K, 1), nn.Flatten(0)).double()
     nn.init.normal_(model[0].weight, generator=draw(seed))
-    fit(
-        model,
-        [((first, second), preferred)],
-        steps=600,
-        learning_rate=0.1,
-        schedule=linear_decay(600),
-        nats_of=preference_nats,
-        clip=None,
-        progress=False,
-    )
-    with torch.no_grad():
-        off = model(torch.arange(K)) - REWARDS
+    learn(model, [((first, second), preferred)], 600, preference_nats, clip=None)
+    off = model(torch.arange(K)).detach() - REWARDS
     assert off.std() < 1e-3
     assert abs(float(off.mean())) > 1e-3  # the constant is anybody's
-
-
-def test_more_comparisons_give_a_better_reward_model():
-    errors = []
-    for count in (100, 6_400):
-        of_seeds = []
-        for seed in range(3):
-            *pair, preferred = draw_comparisons(
-                torch.zeros(K), REWARDS, count, generator=draw(seed)
-            )
-            model = nn.Sequential(nn.Embedding(K, 1), nn.Flatten(0)).double()
-            nn.init.zeros_(model[0].weight)
-            fit(
-                model,
-                [(tuple(pair), preferred)],
-                steps=300,
-                learning_rate=0.1,
-                schedule=linear_decay(300),
-                nats_of=preference_nats,
-                clip=None,
-                progress=False,
-            )
-            with torch.no_grad():
-                of_seeds.append(float((model(torch.arange(K)) - REWARDS).std()))
-        errors.append(sum(of_seeds) / 3)
-    assert errors[1] < errors[0] / 3  # an eighth, where the square root rules
 
 
 def test_a_reward_is_read_at_the_last_token_whatever_fills_up():
@@ -259,13 +174,11 @@ def test_a_reward_model_learns_from_comparisons_of_texts():
     """Whichever answer holds token 3 is preferred; requests differ."""
     model = RewardModel(small_gpt(), generator=draw())
     rows = [([10, a], [b, 0]) for a in range(1, 9) for b in (3, 4, 5)]
-    good, bad = rows[::3], rows[1::3]
-    batch = ((answer_batch(good), answer_batch(bad)), torch.ones(len(good)))
-    history = fit(
-        model, [batch], steps=60, learning_rate=1e-2, nats_of=preference_nats, progress=False
-    )
+    good, bad = answer_batch(rows[::3]), answer_batch(rows[1::3])
+    batch = ((good, bad), torch.ones(8))
+    history = learn(model, [batch], 60, preference_nats, rate=1e-2, schedule=None)
     assert history.losses[0] > 0.5 > 0.1 > history.losses[-1]
-    assert (model(*answer_batch(good)) > model(*answer_batch(rows[2::3]))).all()
+    assert (model(*good) > model(*answer_batch(rows[2::3]))).all()
 
 
 def test_a_reward_models_head_begins_near_zero_and_without_a_bias():
@@ -278,10 +191,8 @@ def test_a_reward_models_head_begins_near_zero_and_without_a_bias():
 
 def test_a_reward_model_leaves_its_backbone_alone():
     backbone = small_gpt()
-    model = RewardModel(backbone, generator=draw())
-    with torch.no_grad():
-        model.backbone.embedding.add_(1.0)
-    assert not torch.equal(model.backbone.embedding, backbone.embedding)
+    RewardModel(backbone, generator=draw()).backbone.embedding.data.add_(1.0)
+    assert torch.equal(backbone.embedding, small_gpt().embedding)
 
 
 # ---- the optimum -----------------------------------------------------------------------------
@@ -293,64 +204,6 @@ def test_the_optimum_by_hand():
     assert torch.allclose(found.exp(), tensor(0.25, 0.75))
 
 
-def test_no_policy_has_a_greater_aim_and_each_lacks_its_divergence():
-    """J(pi*) - J(pi) = beta KL(pi || pi*), for any pi; in this order of the two."""
-    base = table()
-    for beta in (0.1, 0.7, 3.0):
-        best = tilted(base, REWARDS, beta=beta)
-        most = aim(best, base, REWARDS, beta=beta)
-        for seed in range(20):
-            other = table(100 + seed)
-            lacking = most - aim(other, base, REWARDS, beta=beta)
-            assert torch.isclose(lacking, beta * kl_divergence(other.exp(), best.exp()))
-            assert lacking > 0
-
-
-def test_a_high_price_leaves_the_base_and_a_low_one_the_best_answer():
-    base = table()
-    assert torch.allclose(tilted(base, REWARDS, beta=1e6), base, atol=1e-4)
-    assert tilted(base, REWARDS, beta=1e-2).exp()[REWARDS.argmax()] > 1 - 1e-9
-
-
-def test_where_the_reward_does_not_tell_apart_the_bases_odds_remain():
-    base, rewards = table(), REWARDS.clone()
-    rewards[5] = rewards[1]
-    found = tilted(base, rewards, beta=0.3)
-    assert torch.isclose(found[5] - found[1], base[5] - base[1])
-
-
-@pytest.mark.parametrize("beta", [0.0, -1.0, math.inf, math.nan])
-def test_a_price_that_is_none_is_refused(beta):
-    base, batch = table(), (table(), REWARDS)
-    for function in (
-        lambda: tilted(*batch, beta=beta),
-        lambda: aim(base, *batch, beta=beta),
-        lambda: penalised(REWARDS, base, base, beta=beta),
-        lambda: dpo_loss(base, base, base, base, beta=beta),
-        lambda: rollouts(None, None, None, beta=beta, count=2, generator=draw()),
-    ):
-        with pytest.raises(ValueError, match="expected a finite beta above 0"):
-            function()
-
-
-def test_shapes_that_disagree_are_refused():
-    few = torch.zeros(K - 1)
-    for function in (
-        lambda: tilted(table(), few, beta=1.0),
-        lambda: aim(table(), table(), few, beta=1.0),
-        lambda: penalised(few, table(), table(), beta=1.0),
-        lambda: preference_loss(REWARDS, few),
-        lambda: preference_loss(REWARDS, REWARDS, few),
-        lambda: preference_loss(REWARDS, REWARDS[:1]),  # no silent broadcasting
-        lambda: reinforce_loss(table(), few),
-        lambda: ppo_loss(table(), table(), few),
-        lambda: ppo_loss(table(), few, table()),
-        lambda: dpo_loss(table(), table(), few, table(), beta=1.0),
-    ):
-        with pytest.raises(ValueError, match="of one shape"):
-            function()
-
-
 def test_what_an_answer_is_worth_is_a_number_and_has_no_gradient():
     log_probs = table(1).requires_grad_()
     values = penalised(REWARDS, log_probs, table(2), beta=0.6)
@@ -358,30 +211,7 @@ def test_what_an_answer_is_worth_is_a_number_and_has_no_gradient():
     assert torch.allclose(values, REWARDS - 0.6 * (log_probs.detach() - table(2)))
 
 
-@pytest.mark.parametrize("wrong", [-0.1, 1.1, math.nan])
-def test_a_preference_that_is_no_probability_is_refused(wrong):
-    with pytest.raises(ValueError, match="from 0"):
-        preference_loss(REWARDS, REWARDS, torch.full((K,), wrong))
-
-
 # ---- policy gradient -------------------------------------------------------------------------
-
-
-def exact_gradient(policy, base, beta):
-    """That of J, by a sum over all answers."""
-    value = aim(policy.log_probs(), base, REWARDS, beta=beta)
-    return torch.autograd.grad(value, policy.logits)[0]
-
-
-def test_reinforce_has_the_exact_gradient_on_average_over_all_answers():
-    """The mean of the gradients over all answers, weighted by pi, with any baseline."""
-    policy, base, beta = TablePolicy(table(1)), table(2), 0.6
-    exact = exact_gradient(policy, base, beta)
-    for baseline in (0.0, 5.0):
-        log_probs = policy(torch.arange(K))
-        values = penalised(REWARDS, log_probs, base, beta=beta) - baseline
-        mean = (log_probs.exp().detach() * reinforce_loss(log_probs, values)).sum()
-        assert torch.allclose(-torch.autograd.grad(mean, policy.logits)[0], exact)
 
 
 @pytest.mark.parametrize("clip", [None, 0.2])
@@ -391,27 +221,14 @@ def test_rollouts_have_the_exact_gradient_on_average(clip):
     policy, base, beta = TablePolicy(table(1)), TablePolicy(table(2)), 0.6
     data = rollouts(policy, base, REWARDS.__getitem__, beta=beta, count=5, generator=draw())
     found = []
-    for _, batch in zip(range(2_500), data, strict=False):
+    for batch in islice(data, 2_500):
         loss = policy_nats(policy, batch, clip=clip) / 5
         found.append(-torch.autograd.grad(loss, policy.logits)[0])
     found = torch.stack(found)
-    error = found.std(0) / math.sqrt(len(found))
-    off = (found.mean(0) - exact_gradient(policy, base.log_probs().detach(), beta)) / error
+    value = aim(policy.log_probs(), base.log_probs().detach(), REWARDS, beta=beta)
+    exact = torch.autograd.grad(value, policy.logits)[0]  # by a sum over all answers
+    off = (found.mean(0) - exact) / (found.std(0) / math.sqrt(len(found)))
     assert off.abs().max() < 5
-
-
-def test_a_baseline_makes_the_gradient_quieter():
-    policy, base = TablePolicy(table(1)), TablePolicy(table(1))
-    spreads = []
-    for minus in (leave_one_out, lambda values: values + 3.0):
-        found, generator = [], draw()
-        for _ in range(300):
-            answers = policy.sample(5, generator=generator)
-            loss = reinforce_loss(policy(answers), minus(REWARDS[answers])).mean()
-            found.append(torch.autograd.grad(loss, policy.logits)[0])
-        spreads.append(float(torch.stack(found).var(0).sum()))
-    assert spreads[0] < spreads[1] / 2
-    assert torch.equal(policy.logits, base.logits)
 
 
 def test_no_gradient_goes_through_advantages():
@@ -449,40 +266,29 @@ def test_what_fit_is_given_are_sums_over_the_batch():
 
 def test_leave_one_out_by_hand():
     assert torch.allclose(leave_one_out(tensor(1, 2, 6)), tensor(-3, -1.5, 4.5))
-    with pytest.raises(ValueError, match="at least 2 answers"):
-        leave_one_out(tensor(1))
 
 
-@pytest.mark.parametrize(
-    ("ratio", "advantage", "loss", "slope"),
-    [
+def test_the_cases_of_ppo_by_hand():
+    """The slope is d loss / d log pi = -rho A where nothing is clipped."""
+    cases = [  # ratio, advantage, loss, slope
         (1.5, 1.0, -1.2, 0.0),  # good, already more than 1.2 as likely: no further
         (1.5, -1.0, 1.5, 1.5),  # bad, and more likely: back
         (0.5, 1.0, -0.5, -0.5),  # good, and less likely: back
         (0.5, -1.0, 0.8, 0.0),  # bad, already less than 0.8 as likely: no further
         (1.1, 2.0, -2.2, -2.2),  # inside
         (0.9, -2.0, 1.8, 1.8),
-    ],
-)
-def test_the_cases_of_ppo_by_hand(ratio, advantage, loss, slope):
-    """The slope is d loss / d log pi = -rho A where nothing is clipped."""
-    log_probs = tensor(math.log(0.3 * ratio)).requires_grad_()
-    found = ppo_loss(log_probs, tensor(math.log(0.3)), tensor(advantage))
-    assert torch.allclose(found, tensor(loss))
-    assert torch.allclose(torch.autograd.grad(found.sum(), log_probs)[0], tensor(slope))
-
-
-@pytest.mark.parametrize("clip", [0.0, 1.0, -0.2, math.nan])
-def test_a_clip_out_of_range_is_refused(clip):
-    with pytest.raises(ValueError, match="expected a clip"):
-        ppo_loss(table(), table(), table(), clip=clip)
+    ]
+    ratio, advantage, loss, slope = tensor(*cases).T
+    log_probs = (0.3 * ratio).log().requires_grad_()
+    found = ppo_loss(log_probs, tensor(*[0.3] * 6).log(), advantage)
+    assert torch.allclose(found, loss)
+    assert torch.allclose(torch.autograd.grad(found.sum(), log_probs)[0], slope)
 
 
 def test_a_batch_is_drawn_when_it_is_asked_for_and_used_so_often():
     policy, base = TablePolicy(table(1)), TablePolicy(table(1))
-    data = rollouts(
-        policy, base, REWARDS.__getitem__, beta=1.0, count=4, repeats=3, generator=draw()
-    )
+    options = {"beta": 1.0, "count": 4, "repeats": 3, "generator": draw()}
+    data = rollouts(policy, base, REWARDS.__getitem__, **options)
     one = next(data)
     with torch.no_grad():
         policy.logits.fill_(-30.0)
@@ -493,38 +299,16 @@ def test_a_batch_is_drawn_when_it_is_asked_for_and_used_so_often():
     assert torch.allclose(old, tensor(0, 0, 0, 0), atol=1e-9)
 
 
-@pytest.mark.parametrize(("count", "repeats"), [(1, 1), (4, 0)])
-def test_batches_that_cannot_be_are_refused(count, repeats):
-    with pytest.raises(ValueError, match="2 answers or more"):
-        rollouts(None, None, None, beta=1.0, count=count, repeats=repeats, generator=draw())
-
-
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("repeats", [1, 4])
 def test_policy_gradient_meets_the_exact_optimum(repeats, seed):
-    base, beta = table(4), 0.5
-    policy, best = TablePolicy(base), tilted(base, REWARDS, beta=beta).exp()
-    before = kl_divergence(base.exp(), best)
-    data = rollouts(
-        policy,
-        TablePolicy(base),
-        REWARDS.__getitem__,
-        beta=beta,
-        count=64,
-        repeats=repeats,
-        generator=draw(seed),
-    )
-    fit(
-        policy,
-        data,
-        steps=300,
-        learning_rate=0.1,
-        schedule=linear_decay(300),
-        nats_of=partial(policy_nats, clip=0.2 if repeats > 1 else None),
-        progress=False,
-    )
+    start, beta = table(4), 0.5
+    policy, best = TablePolicy(start), tilted(start, REWARDS, beta=beta).exp()
+    options = {"beta": beta, "count": 64, "repeats": repeats, "generator": draw(seed)}
+    data = rollouts(policy, TablePolicy(start), REWARDS.__getitem__, **options)
+    learn(policy, data, 300, partial(policy_nats, clip=0.2 if repeats > 1 else None))
     found = kl_divergence(policy.log_probs().detach().exp(), best)
-    assert found < 0.02 < 0.5 < before
+    assert found < 0.02 < 0.5 < kl_divergence(start.exp(), best)
 
 
 # ---- direct preference optimisation ----------------------------------------------------------
@@ -532,45 +316,22 @@ def test_policy_gradient_meets_the_exact_optimum(repeats, seed):
 
 def test_dpo_loss_by_hand():
     """beta = 2, log pi / pi0 = log 3 and 0: the preferred one leads by 2 log 3, odds of 9 to 1."""
-    of_base = tensor(-1.0)
-    first, second = of_base + math.log(3), of_base.clone()
-    found = dpo_loss(first, second, of_base, of_base, beta=2.0)
-    assert torch.allclose(found, tensor(math.log(10 / 9)))
-    other = dpo_loss(first, second, of_base, of_base, tensor(0.0), beta=2.0)
-    assert torch.allclose(other, tensor(math.log(10)))
-    assert torch.allclose(dpo_loss(*[of_base] * 4, beta=2.0), tensor(math.log(2)))
-
-
-def all_comparisons(base):
-    """Every pair, and how probably the judge prefers the first: the mean over all luck."""
-    first, second = torch.combinations(torch.arange(K)).T
-    preferred = torch.sigmoid(REWARDS[first] - REWARDS[second])
-    return (first, second, base[first], base[second]), preferred
-
-
-def test_the_minimum_of_dpo_is_the_exact_optimum():
-    base, beta = table(4), 0.7
-    best = tilted(base, REWARDS, beta=beta)
-    policy = TablePolicy(best)
-    loss = dpo_nats(policy, all_comparisons(base), beta=beta)
-    assert torch.autograd.grad(loss, policy.logits)[0].abs().max() < 1e-9
-    for seed in range(20):  # convex in the logits: whoever is elsewhere is higher
-        assert dpo_nats(TablePolicy(table(seed)), all_comparisons(base), beta=beta) > loss + 1e-3
+    of_base = tensor(-1.0, -1.0)
+    given = (of_base + math.log(3), of_base, of_base, of_base)
+    found = dpo_loss(*given, tensor(1.0, 0.0), beta=2.0)
+    assert torch.allclose(found, tensor(math.log(10 / 9), math.log(10)))
+    assert torch.allclose(dpo_loss(*given, beta=2.0), found[:1].expand(2))
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_dpo_meets_the_exact_optimum(seed):
+    """On every pair, and how probably the judge prefers the first: the mean over all luck."""
     base, beta = table(4), 0.7
     policy = TablePolicy(table(40 + seed))  # it need not even begin as the base
-    fit(
-        policy,
-        [all_comparisons(base)],
-        steps=400,
-        learning_rate=0.1,
-        schedule=linear_decay(400),
-        nats_of=partial(dpo_nats, beta=beta),
-        progress=False,
-    )
+    first, second = torch.combinations(torch.arange(K)).T
+    preferred = torch.sigmoid(REWARDS[first] - REWARDS[second])
+    everything = [((first, second, base[first], base[second]), preferred)]
+    learn(policy, everything, 400, partial(dpo_nats, beta=beta))
     best = tilted(base, REWARDS, beta=beta).exp()
     assert kl_divergence(policy.log_probs().detach().exp(), best) < 1e-4
 
@@ -602,18 +363,72 @@ def test_an_answer_policy_learns_by_fit():
 
     wanted = policy.batch([[1, 2]])
     before = float(policy(*wanted).detach().exp())
-    fit(
-        policy,
-        rollouts(policy, base, reward_of, beta=0.1, count=32, generator=draw()),
-        steps=60,
-        learning_rate=1e-2,
-        nats_of=policy_nats,
-        progress=False,
-    )
+    data = rollouts(policy, base, reward_of, beta=0.1, count=32, generator=draw())
+    learn(policy, data, 60, policy_nats, rate=1e-2, schedule=None)
     assert before < 0.4 < 0.8 < float(policy(*wanted).detach().exp())
 
 
-@pytest.mark.parametrize(("request_ids", "longest"), [([], 3), ([1], 0)])
-def test_a_policy_without_request_or_room_is_refused(request_ids, longest):
-    with pytest.raises(ValueError, match="at least one token"):
-        AnswerPolicy(small_gpt(), request_ids, end=0, longest=longest)
+# ---- what is refused -------------------------------------------------------------------------
+
+
+def drawn_from(log_probs, rewards, count):
+    return draw_comparisons(log_probs, rewards, count, generator=draw())
+
+
+def rolled_out(count, repeats=1, beta=1.0):
+    return rollouts(None, None, None, beta=beta, count=count, repeats=repeats, generator=draw())
+
+
+NONE, FEW, NO_RIVAL = torch.zeros(K), torch.zeros(K - 1), torch.tensor([0.0, -math.inf])
+
+
+@pytest.mark.parametrize(
+    ("work", "message"),
+    [
+        (lambda: answer_batch([]), "at least one request"),
+        (lambda: answer_batch([([1], [2]), ([1], [])]), "answer of at least .* length 0 in pair 1"),
+        (
+            lambda: answer_batch([([], [2])]),
+            "request of at least one token, got length 0 in pair 0",
+        ),
+        (lambda: drawn_from(NONE, FEW, 1), "of one shape"),
+        (lambda: drawn_from(NONE, NONE, 0), "at least 1 comparison"),
+        (lambda: drawn_from(NO_RIVAL, torch.zeros(2), 1), "no rival"),
+        (lambda: tilted(NONE, FEW, beta=1.0), "of one shape"),
+        (lambda: aim(NONE, NONE, FEW, beta=1.0), "of one shape"),
+        (lambda: penalised(FEW, NONE, NONE, beta=1.0), "of one shape"),
+        (lambda: preference_loss(NONE, FEW), "of one shape"),
+        (lambda: preference_loss(NONE, NONE, FEW), "of one shape"),
+        (lambda: preference_loss(NONE, NONE[:1]), "of one shape"),  # no silent broadcasting
+        (lambda: reinforce_loss(NONE, FEW), "of one shape"),
+        (lambda: ppo_loss(NONE, NONE, FEW), "of one shape"),
+        (lambda: ppo_loss(NONE, FEW, NONE), "of one shape"),
+        (lambda: dpo_loss(NONE, NONE, FEW, NONE, beta=1.0), "of one shape"),
+        (lambda: leave_one_out(tensor(1)), "at least 2 answers"),
+        (lambda: rolled_out(1), "2 answers or more"),
+        (lambda: rolled_out(4, repeats=0), "2 answers or more"),
+        (lambda: AnswerPolicy(small_gpt(), [], end=0, longest=3), "at least one token"),
+        (lambda: AnswerPolicy(small_gpt(), [1], end=0, longest=0), "at least one token"),
+    ],
+)
+def test_what_cannot_be_is_refused(work, message):
+    with pytest.raises(ValueError, match=message):
+        work()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message", "function"),
+    [
+        ((0.0, -1.0, math.inf, math.nan), "finite beta", lambda x: tilted(NONE, NONE, beta=x)),
+        ((0.0, math.nan), "finite beta", lambda x: aim(NONE, NONE, NONE, beta=x)),
+        ((0.0, math.nan), "finite beta", lambda x: penalised(NONE, NONE, NONE, beta=x)),
+        ((0.0, math.nan), "finite beta", lambda x: dpo_loss(NONE, NONE, NONE, NONE, beta=x)),
+        ((0.0, math.nan), "finite beta", lambda x: rolled_out(2, beta=x)),
+        ((-0.1, 1.1, math.nan), "from 0", lambda x: preference_loss(NONE, NONE, NONE + x)),
+        ((0.0, 1.0, -0.2, math.nan), "a clip", lambda x: ppo_loss(NONE, NONE, NONE, clip=x)),
+    ],
+)
+def test_a_number_out_of_range_is_refused(wrong, message, function):
+    for number in wrong:
+        with pytest.raises(ValueError, match=f"expected .*{message}"):
+            function(number)

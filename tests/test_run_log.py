@@ -2,7 +2,8 @@
 
 import math
 import sys
-from types import SimpleNamespace
+from collections import defaultdict
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -18,18 +19,14 @@ CONFIG = TrainConfig(steps=10, learning_rate=0.01, warm_up=3, every=4, save_ever
 
 
 def logged(folder, *, after=None, resume=False, say=None, log=True, **more):
-    model = training_runs.small_gpt()
     keeper = RunLog(folder, steps=10, rate=CONFIG.rate, tokens_per_byte=0.5, say=say, **more)
     return train(
-        model,
+        training_runs.small_gpt(),
         training_runs.numbered(),
         CONFIG,
         validation=training_runs.held_out(),
-        folder=folder,
-        resume=resume,
-        after=after,
         keepers=[keeper] if log else [],
-        progress=False,
+        **{"folder": folder, "resume": resume, "after": after, "progress": False},
     )
 
 
@@ -47,6 +44,8 @@ def unplug(step, model):
 def test_each_validation_has_a_row_of_what_happened_since_the_last(tmp_path):
     history = logged(tmp_path)
     rows = run_log.read(tmp_path / "log.csv")
+    _, *lines = (tmp_path / "log.csv").read_text(encoding="utf-8").splitlines()
+    assert [line.split(",")[0] for line in lines] == ["0", "4", "8", "10"]  # whole numbers
     assert [row["step"] for row in rows] == [0, 4, 8, 10]
     assert [row["validation_loss"] for row in rows] == list(history.validation.values())
     last = rows[-1]
@@ -55,30 +54,17 @@ def test_each_validation_has_a_row_of_what_happened_since_the_last(tmp_path):
     assert last["learning_rate"] == pytest.approx(0.001)
     assert last["bits_per_byte"] == pytest.approx(history.validation[10] / math.log(2) / 2)
     per_step = training_runs.numbered()[0][1].numel()
-    assert [row["tokens"] for row in rows] == [0, 4 * per_step, 8 * per_step, 10 * per_step]
+    assert [row["tokens"] for row in rows] == [n * per_step for n in (0, 4, 8, 10)]
     assert last["seconds_left"] == 0 < last["tokens_per_second"]
 
 
-def test_a_resumed_run_has_each_step_once(tmp_path):
+@pytest.mark.parametrize("log", [True, False])
+def test_a_resumed_run_has_each_step_once_though_it_kept_no_log_before(tmp_path, log):
     logged(tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
-        logged(tmp_path / "cut", after=unplug)
+        logged(tmp_path / "cut", after=unplug, log=log)
     logged(tmp_path / "cut", resume=True)
     assert without_times(tmp_path / "cut") == without_times(tmp_path / "whole")
-
-
-def test_a_run_that_kept_no_log_gets_its_old_lines_from_its_history(tmp_path):
-    logged(tmp_path / "whole")
-    with pytest.raises(KeyboardInterrupt):
-        logged(tmp_path / "old", after=unplug, log=False)
-    logged(tmp_path / "old", resume=True)
-    assert without_times(tmp_path / "old") == without_times(tmp_path / "whole")
-
-
-def test_steps_and_tokens_are_written_as_whole_numbers(tmp_path):
-    logged(tmp_path)
-    _, *lines = (tmp_path / "log.csv").read_text(encoding="utf-8").splitlines()
-    assert [line.split(",")[0] for line in lines] == ["0", "4", "8", "10"]
 
 
 def test_a_line_says_what_the_row_knows(tmp_path):
@@ -102,13 +88,10 @@ def test_the_share_of_the_peak_is_left_out_where_no_peak_is_known(tmp_path):
 
 
 def test_a_text_is_drawn_after_each_validation_and_changes_nothing(tmp_path):
-    lines, count = [], iter(range(9))
-    plain = logged(tmp_path / "plain")
-    drawn = logged(
-        tmp_path / "drawn", say=lines.append, sample=lambda: f"text {next(count)}\nof two lines"
-    )
+    lines, texts = [], (f"text {n}\nof two lines" for n in range(9))
+    drawn = logged(tmp_path / "drawn", say=lines.append, sample=lambda: next(texts))
     assert lines[1::2] == [f"    text {n}\n    of two lines" for n in range(4)]
-    assert drawn == plain
+    assert drawn == logged(tmp_path / "plain")
 
 
 def test_a_model_draws_a_text_and_goes_on_with_its_dropout_as_it_was():
@@ -123,29 +106,17 @@ def test_a_model_draws_a_text_and_goes_on_with_its_dropout_as_it_was():
     assert torch.equal(torch.get_rng_state(), before)
 
 
-class Writer:
-    """What tensorboard's does: it gets a folder, and then numbers."""
-
-    made = ()
-
-    def __init__(self, folder):
-        Writer.made = (*Writer.made, self)
-        self.folder, self.scalars = folder, {}
-
-    def add_scalar(self, name, value, step):
-        self.scalars.setdefault(name, {})[step] = value
-
-
 def test_the_numbers_go_to_tensorboard_where_it_is_installed(tmp_path, monkeypatch):
-    monkeypatch.setitem(
-        sys.modules, "torch.utils.tensorboard", SimpleNamespace(SummaryWriter=Writer)
-    )
+    tensorboard, told = Mock(), defaultdict(dict)
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", tensorboard)
     history = logged(tmp_path)
-    (writer,) = Writer.made
-    assert writer.folder == str(tmp_path / "tensorboard")
-    assert writer.scalars["validation_loss"] == history.validation
-    assert list(writer.scalars["gradient_norm"]) == [4, 8, 10]
-    assert "step" not in writer.scalars
+    tensorboard.SummaryWriter.assert_called_once_with(str(tmp_path / "tensorboard"))
+    for call in tensorboard.SummaryWriter.return_value.add_scalar.call_args_list:
+        name, value, step = call.args
+        told[name][step] = value
+    assert told["validation_loss"] == history.validation
+    assert list(told["gradient_norm"]) == [4, 8, 10]
+    assert "step" not in told
 
 
 @pytest.mark.parametrize("text", ["step,loss\n1,2\n", ",".join(run_log.COLUMNS) + "\nmany\n1,x\n"])

@@ -9,8 +9,8 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from test_main import done, refused, said, same_weights
 
-from src.__main__ import main
 from src.gpt import runs, training
 from src.gpt.gpt2 import GPT, GPTConfig
 from src.gpt.runs import open_run, read_toml
@@ -50,12 +50,6 @@ def in_memory(stream):
     return torch.from_numpy(stream.piece(0, len(stream)))
 
 
-def said(capsys, *arguments):
-    capsys.readouterr()
-    status = main([str(argument) for argument in arguments])
-    return status, *capsys.readouterr()
-
-
 # ---- batches ---------------------------------------------------------------------------------
 
 
@@ -93,9 +87,6 @@ class Counting:
     def __init__(self, stream):
         self.stream, self.read = stream, []
 
-    def __getattr__(self, name):
-        return getattr(self.stream, name)
-
     def __len__(self):
         return len(self.stream)
 
@@ -111,24 +102,21 @@ class Alone(Team):
         pass
 
 
+def small_gpt(context_length):
+    config = GPTConfig(256, context_length=context_length, layers=1, heads=2, channels=6)
+    return GPT(config, generator=torch.Generator().manual_seed(0))
+
+
 @pytest.mark.parametrize(("size", "parts"), [(1, 1), (1, 3), (2, 1), (3, 2)])
 def test_each_process_reads_its_own_rows_only(made, size, parts):
     stream = Counting(made.parts["train"])
     data = Batches(stream, batch_size=13, context_length=5, seed=3)
-    model = GPT(
-        GPTConfig(256, context_length=5, layers=1, heads=1, channels=4),
-        generator=torch.Generator().manual_seed(0),
-    )
+    model = small_gpt(5)
     rows = np.array_split(data.lazy(7).starts, size * parts)
+    still = torch.optim.SGD(model.parameters(), lr=0.0)
     for rank in range(size):
         stream.read = []
-        fitting.backward(
-            model,
-            data.lazy(7),
-            torch.optim.SGD(model.parameters(), lr=0.0),
-            parts=parts,
-            team=Alone(rank, size),
-        )
+        fitting.backward(model, data.lazy(7), still, parts=parts, team=Alone(rank, size))
         assert stream.read == np.concatenate(rows[rank::size]).tolist()
 
 
@@ -136,13 +124,10 @@ def test_each_process_reads_its_own_rows_only(made, size, parts):
 def test_a_run_from_the_disk_is_the_run_in_memory_to_the_bit(made, accumulation, monkeypatch):
     monkeypatch.delattr(Batches, "__getitem__")  # it would read rows of other processes, too
     monkeypatch.setattr(training, "_check_numbered", lambda *_: None)
-    stream, losses = made.parts["train"], []
-    for ids in (stream, in_memory(stream)):
-        config = GPTConfig(256, context_length=9, layers=1, heads=2, channels=6)
-        model = GPT(config, generator=torch.Generator().manual_seed(0))
+    losses, options = [], TrainConfig(7, 0.01, accumulation=accumulation)
+    for ids in (made.parts["train"], in_memory(made.parts["train"])):
         data = Batches(ids, batch_size=5, context_length=9, seed=2)
-        options = TrainConfig(7, 0.01, accumulation=accumulation)
-        losses.append(train(model, data, options, progress=False).losses)
+        losses.append(train(small_gpt(9), data, options, progress=False).losses)
     assert losses[0] == losses[1]
 
 
@@ -151,17 +136,14 @@ def test_a_run_from_the_disk_is_the_run_in_memory_to_the_bit(made, accumulation,
 
 def test_a_run_on_tokens_is_trained_and_used_by_the_command_line(made, tmp_path, capsys):
     run = tmp_path / "run"
-    status, out, _ = said(capsys, "train", made.folder, "--folder", run, *SHORT)
-    assert status == 0
-    assert "nats per token after" in out
+    assert "nats per token after" in done(capsys, "train", made.folder, "--folder", run, *SHORT)
     tables = read_toml(run / "run.toml")
     assert tables["data"].keys().isdisjoint(runs.OF_TEXT)
     assert tables["made"]["sha256"] == made.sha256
     assert tables["made"]["documents"] == 400
     assert open_run(run).tokenizer.encode("né") == [110, 195, 169]
-    assert said(capsys, "sample", run, "--tokens", "5")[0] == 0
-    status, _, err = said(capsys, "evaluate", run)
-    assert status == 1
+    done(capsys, "sample", run, "--tokens", "5")
+    err = refused(capsys, "evaluate", run)
     assert "holds tokens, whose parts were cut when they were made: name a text" in err
 
 
@@ -171,54 +153,46 @@ def test_a_resumed_run_ends_in_the_same_bits(made, tmp_path, monkeypatch, capsys
             raise KeyboardInterrupt
 
     command = ("train", made.folder, "--folder")
-    assert said(capsys, *command, tmp_path / "whole", *SHORT)[0] == 0
+    done(capsys, *command, tmp_path / "whole", *SHORT)
     with monkeypatch.context() as patch:
         patch.setattr(runs, "train", partial(train, after=stop))
         assert said(capsys, *command, tmp_path / "cut", *SHORT)[0] == 130
-    assert said(capsys, "train", "--folder", tmp_path / "cut", "--resume", "--quiet")[0] == 0
+    done(capsys, "train", "--folder", tmp_path / "cut", "--resume", "--quiet")
     one, other = (checkpoints.read(tmp_path / name / "last.pt") for name in ("whole", "cut"))
     assert one["history"] == other["history"]
-    assert all(torch.equal(one["model"][name], other["model"][name]) for name in one["model"])
+    assert same_weights(tmp_path / "whole", tmp_path / "cut")
 
 
-def test_a_changed_file_is_named_before_a_run_begins_and_before_it_goes_on(
+def test_changed_tokens_are_named_before_a_run_begins_and_before_it_goes_on(
     copied, tmp_path, capsys
 ):
-    run = tmp_path / "run"
-    assert said(capsys, "train", copied, "--folder", run, *SHORT)[0] == 0
+    def command(folder, *options):
+        return "train", copied, "--folder", tmp_path / folder, *options
+
+    done(capsys, *command("run", *SHORT))
+    manifest = (copied / MANIFEST).read_text()
+    (copied / MANIFEST).write_text(json.dumps(json.loads(manifest)))  # written otherwise
+    assert "made.sha256" in refused(capsys, *command("run", "--resume"))
+    (copied / MANIFEST).write_text(manifest)
     path = copied / "train-00001.bin"
     path.write_bytes(bytes(len(path.read_bytes())))
-    for where, more in ((run, ["--resume"]), (tmp_path / "new", SHORT)):
-        status, _, err = said(capsys, "train", copied, "--folder", where, *more)
-        assert status == 1
-        assert "train-00001.bin with SHA-256" in err
+    for each in (command("run", "--resume"), command("new", *SHORT)):
+        assert "train-00001.bin with SHA-256" in refused(capsys, *each)
     assert not (tmp_path / "new").exists()
-
-
-def test_other_tokens_are_noticed_when_a_run_is_resumed(copied, tmp_path, capsys):
-    run = tmp_path / "run"
-    assert said(capsys, "train", copied, "--folder", run, *SHORT)[0] == 0
-    held = json.loads((copied / MANIFEST).read_text())
-    (copied / MANIFEST).write_text(json.dumps(held))  # written otherwise, and so another
-    status, _, err = said(capsys, "train", copied, "--folder", run, "--resume")
-    assert status == 1
-    assert "made.sha256" in err
 
 
 def test_what_was_decided_when_a_text_was_tokenized_is_no_flag_of_a_run(made, tmp_path, capsys):
     flags = ["--vocabulary-size", "300", "--separator", "|"]
-    status, _, err = said(capsys, "train", made.folder, "--folder", tmp_path / "run", *flags)
-    assert status == 1
+    err = refused(capsys, "train", made.folder, "--folder", tmp_path / "run", *flags)
     assert "expected no separator, vocabulary_size for" in err
 
 
-@pytest.mark.parametrize("state", ["empty", "partial"])
+@pytest.mark.parametrize("state", ["data", "data.partial"])
 def test_a_folder_that_is_not_whole_is_named(tmp_path, capsys, state):
-    (tmp_path / {"empty": "data", "partial": "data.partial"}[state]).mkdir()
-    status, _, err = said(capsys, "train", tmp_path / "data", "--folder", tmp_path / "run", *SHORT)
-    assert status == 1
+    (tmp_path / state).mkdir()
+    err = refused(capsys, "train", tmp_path / "data", "--folder", tmp_path / "run", *SHORT)
     assert "expected shards of tokens" in err
-    assert ("data.partial is there" in err) == (state == "partial")
+    assert ("data.partial is there" in err) == (state == "data.partial")
 
 
 def test_what_one_process_finds_damaged_all_refuse(copied, monkeypatch):

@@ -5,6 +5,7 @@ import json
 import os
 import signal
 from datetime import timedelta
+from itertools import count
 from pathlib import Path
 
 import torch
@@ -53,19 +54,11 @@ def ragged(rows=7, n_batches=5):
 def train_and_be_killed(folder, steps, rank, kill=None):
     """A run with dropout that saves at every step; `kill` is (where, in which save)."""
     seed_everything(5)  # Python's own generator is seeded anew in each fork
-    model = small_gpt(dropout=0.2)
     config = TrainConfig(steps, 0.01, warm_up=3, every=4, save_every=1)
     if kill:
         plant(*kill)
-    train(
-        model,
-        numbered(),
-        config,
-        validation=held_out(),
-        folder=folder,
-        resume=True,
-        progress=False,
-    )
+    options = {"validation": held_out(), "folder": folder, "resume": True, "progress": False}
+    train(small_gpt(dropout=0.2), numbered(), config, **options)
 
 
 def die():
@@ -74,12 +67,10 @@ def die():
 
 def plant(where, number):
     """Have this process killed inside its save of that number, counted from 1."""
-    write, done = checkpoints.write, 0
+    write, saves = checkpoints.write, count(1)
 
     def counted(path, state):
-        nonlocal done
-        done += 1
-        if done == number:
+        if next(saves) == number:
             arm(where)
         write(path, state)
 
@@ -96,8 +87,7 @@ def arm(where):
         share = {"nothing written": 0, "half written": len(written) // 2}.get(where, len(written))
         file.write(written[:share])
         file.flush()
-        if where in ("nothing written", "half written", "all written"):
-            die()
+        die()
 
     def replace_and_die(old, new):
         if where == "replaced":
@@ -145,13 +135,12 @@ def train_together(
     dropout=0.0,
     rows=7,
     stop_at=None,
-    engine="sum",
     free=False,
-    sharded=False,
     apart=False,
     kill_rank=None,
     kill_at=None,
     parts=2,
+    **settings,
 ):
     """Fifty steps in several processes; the losses go into a file."""
     if processes > 1:
@@ -164,8 +153,8 @@ def train_together(
         )
     seed_everything(6)
     model, notes = small_gpt(dropout, seed=rank), []  # the first process's parameters count
-
-    sent = count_buckets() if engine == "ddp" else []
+    sent = count_buckets() if settings.get("engine") == "ddp" else []
+    settings |= {"warm_up": 5, "clip": 0.5, "every": 10, "save_every": 10, "accumulation": parts}
 
     def after(step, model):
         if step == stop_at:
@@ -177,17 +166,7 @@ def train_together(
         history = train(
             model,
             ragged(rows),
-            TrainConfig(
-                50,
-                0.01,
-                warm_up=5,
-                clip=0.5,
-                every=10,
-                save_every=10,
-                accumulation=parts,
-                engine=engine,
-                sharded=sharded,
-            ),
+            TrainConfig(50, 0.01, **settings),
             validation=held_out(),
             folder=f"{folder}/run-{rank}" if apart else f"{folder}/run",
             resume=True,
@@ -195,14 +174,9 @@ def train_together(
             after=after,
             progress=False,
         )
+        found = {"losses": history.losses, "validation": history.validation, "notes": notes}
+        found["weights"] = [local(p).flatten().tolist() for p in model.parameters()]
+        found["sent"] = len(sent)
     except ValueError as error:
-        Path(f"{result}-{rank}.json").write_text(json.dumps({"error": str(error)}))
-        return
-    weights = [local(p).flatten().tolist() for p in model.parameters()]
-    found = {
-        "losses": history.losses,
-        "validation": history.validation,
-        "weights": weights,
-        "sent": len(sent),
-    }
-    Path(f"{result}-{rank}.json").write_text(json.dumps(found | {"notes": notes}))
+        found = {"error": str(error)}
+    Path(f"{result}-{rank}.json").write_text(json.dumps(found))
