@@ -5,7 +5,6 @@ The wrong evaluators are in the chapter `likelihood/evaluation`, with the checks
 
 import functools
 import math
-from itertools import pairwise
 
 import pytest
 import torch
@@ -33,7 +32,6 @@ from src.likelihood.evaluation import (
 )
 from src.likelihood.maximum_likelihood import log_softmax
 from src.texts.markov import small_english
-from src.texts.microworld import MicroWorld
 
 V = 7
 LENGTHS = (2, 13, 5, 23)
@@ -185,19 +183,6 @@ def test_the_score_is_unchanged_by_batch_size_padding_and_order(texts, order, ba
     parts = document_scores(hashing_model, shuffled, batch_size=batch_size, **options)
     for m, part in zip(order, parts, strict=True):
         assert part.nats == pytest.approx(slow_nats(hashing_model, [texts[m]], 5, stride))
-
-
-def test_replacement_characters_do_not_count_as_bytes():
-    """Two letters of 3 and 2 bytes, cut after the second byte: the halves claim 3 and 5."""
-    text = "あé".encode()
-    halves = [text[:2], text[2:]]
-    wrong = sum(len(half.decode(errors="replace").encode()) for half in halves)
-    ids = tensor([0, *text, 0])
-    score = corpus_perplexity(
-        lambda ids: torch.zeros(*ids.shape, 256), ids, context_length=2, n_bytes=len(text)
-    )
-    assert (score.n_bytes, wrong) == (5, 8)
-    assert score.bits_per_byte == pytest.approx(6 * 8 / 5)  # the end token is paid for, not counted
 
 
 # Gradients, modes, devices
@@ -364,17 +349,6 @@ def test_the_interval_is_as_wide_as_the_central_limit_theorem_says():
     assert (-found.low, found.high) == pytest.approx((1.96 / 20, 1.96 / 20), rel=0.1)
 
 
-def test_pairing_cancels_what_makes_documents_hard():
-    generator = torch.Generator().manual_seed(5)
-    hardness = 5 * torch.rand(50, generator=generator, dtype=torch.float64) + 1
-    theirs = [Score(float(x), 1, 1) for x in hardness]
-    ours = [Score(float(x) - 0.01, 1, 1) for x in hardness]
-    alone = bootstrap(ours, generator=generator)
-    paired = paired_bootstrap(ours, theirs, generator=generator)
-    assert alone.high - alone.low > 0.5
-    assert paired.high == pytest.approx(paired.low) == pytest.approx(-0.01 / math.log(2))
-
-
 def test_a_generator_makes_the_interval_repeatable():
     scores = [Score(float(n), 2, 3) for n in range(1, 12)]
     first, second, other = (
@@ -474,13 +448,6 @@ def test_choices_cost_what_the_definition_says(batch_size):
             assert {by: each.measure(by) for by in MEASURES} == pytest.approx(wanted, abs=1e-9)
 
 
-def test_the_prompt_is_in_no_score():
-    """The planted bug: with the prompt's own nats, a choice would cost more after a rare prompt."""
-    model = table_model({3: {1: 0.5, 2: 0.5}, 4: {3: 1e-6, 4: 1 - 1e-6}})
-    common, rare = choice_scores(model, asked([[3], [4, 3]], [[[1], [2]]] * 2), context_length=5)
-    assert common == rare
-
-
 def test_choices_of_one_token_are_read_off_one_pass():
     rows = []
 
@@ -500,22 +467,6 @@ def test_the_first_of_equal_choices_is_taken_and_what_is_impossible_never():
     assert chosen(found) == [1]
     assert found[0][0].score.nats == math.inf
     assert chosen(found, "against unconditional") == [1]
-
-
-def test_the_language_itself_never_takes_an_ending_that_it_cannot_say():
-    world = MicroWorld(stories=1.0, reviews=0.0, facts=0.0, translations=0.0, cast=2, things=1)
-    drawn = world.sample(40, generator=torch.Generator().manual_seed(0))
-    items, expected = [], []
-    for one, other in pairwise(each.words for each in drawn if "then" in each.words):
-        cut = one.index("then")
-        right, wrong = (world.encode(words[cut:-1]) for words in (one, other))
-        items.append((world.encode(("<end>", *one[:cut])), [wrong, right]))
-        expected.append(world.log_prob(one[:cut]) - world.log_prob(one[:-1]))
-    found = choice_scores(world, items, context_length=200)
-    assert [of_item[1].score.nats for of_item in found] == pytest.approx(expected)
-    impossible = [of_item[0].score.nats == math.inf for of_item in found]
-    assert sum(impossible) > len(items) / 2
-    assert all(place == 1 for place, no in zip(chosen(found), impossible, strict=True) if no)
 
 
 @pytest.mark.parametrize(
