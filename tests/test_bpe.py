@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from src.texts.corpora import Corpus, Document, load
-from src.tokens import bpe, fast_bpe, files
+from src.tokens import bpe, files
 from src.tokens.bpe import GPT2_PATTERN, BytePairTokenizer, count_words, split_words
 from src.tokens.bytes import (
     END,
@@ -259,24 +259,6 @@ def test_merges_are_those_of_the_oracle(words, n_merges):
     assert learn_merges(counts, n_merges) == oracle_train(words, n_merges)
 
 
-@calmly
-@given(st.dictionaries(st.text("abc", min_size=1, max_size=12), st.integers(1, 9), min_size=1))
-def test_counts_and_index_are_right_after_every_merge(word_counts):
-    """Counted afresh: what the index says of each pair, and that it knows each word with it."""
-    index, new = PairIndex(word_counts), 256
-    while pair := index.most_frequent():
-        index.merge(pair, chr(new))
-        new += 1
-        fresh, where = {}, {}
-        for number, word in enumerate(index.words):
-            for one in fast_bpe.pairs_of(word):
-                fresh[one] = fresh.get(one, 0) + index.counts[number]
-                where.setdefault(one, set()).add(number)
-        assert {one: count for one, count in index.pair_counts.items() if count} == fresh
-        assert all(numbers <= set(index.where[one]) for one, numbers in where.items())
-    assert all(len(word) == 1 for word in index.words)
-
-
 def test_a_text_and_its_parts_in_any_iterable_give_the_same_merges(trained):
     parts = [PROSE[: PROSE.index(" gath")], PROSE[PROSE.index(" gath") :]]
     for text in (parts, iter(parts)):
@@ -470,19 +452,7 @@ def test_words_do_not_reach_across_a_special_token():
     assert tokenizer.encode("a|a|aa", ("|",)) == [97, 257, 97, 257, 256]
 
 
-# --- offsets and parts ---
-
-
-@calmly
-@given(texts)
-def test_offsets_name_the_characters_that_a_token_has_bytes_of(trained, text):
-    owner = [place for place, character in enumerate(text) for _ in character.encode()]
-    begin, expected = 0, []
-    for number in trained.encode(text):
-        end = begin + len(trained.token_bytes(number))
-        expected.append((owner[begin], owner[end - 1] + 1))
-        begin = end
-    assert trained.offsets(text) == expected
+# --- parts ---
 
 
 def test_the_parts_of_a_token_spell_it(trained):
