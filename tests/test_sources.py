@@ -64,13 +64,6 @@ def test_a_source_of_order_zero_has_no_memory():
     assert coin.entropy_rate() == pytest.approx(-0.75 * math.log(0.75) - 0.25 * math.log(0.25))
 
 
-def test_every_row_of_small_english_is_a_distribution_and_its_texts_end():
-    source = small_english()
-    assert source.vocabulary[0] == source.end == "<end>"
-    texts = source.sample_texts(100, generator=generator())
-    assert all(text[-1] == 0 and not (text[:-1] == 0).any() for text in texts)
-
-
 def test_words_of_a_class_behave_alike_and_those_of_two_classes_do_not():
     table = pets().transition
     cat, tabby, boy, sees, milk = pets().encode("cat tabby boy sees milk")
