@@ -12,23 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from src.tokens import bpe
+from src.tokens import bpe, unigram
 from src.tokens.bpe import split_words
-from src.tokens.unigram import (
-    BYTES,
-    ESCAPE,
-    PATTERN,
-    UnigramTokenizer,
-    backward,
-    best_path,
-    expect,
-    forward,
-    lattice,
-    maximise,
-    posteriors,
-    sample_path,
-    seed_pieces,
-)
+from src.tokens.unigram import BYTES, ESCAPE, PATTERN, UnigramTokenizer
 
 TEXT = (
     "The whole of science is nothing more than a refinement of everyday thinking. Thinking in "
@@ -73,10 +59,10 @@ def weigh(paths, log_probs):
 
 def test_the_forward_and_the_backward_sum_are_the_sum_over_all_segmentations():
     for word, ids, log_probs in CASES:
-        edges = lattice(word, ids)
+        edges = unigram.lattice(word, ids)
         total = math.log(sum(weigh(segmentations(word, ids), log_probs)))
-        assert forward(edges, log_probs)[-1] == pytest.approx(total, rel=1e-12)
-        assert backward(edges, log_probs)[0] == pytest.approx(total, rel=1e-12)
+        assert unigram.forward(edges, log_probs)[-1] == pytest.approx(total, rel=1e-12)
+        assert unigram.backward(edges, log_probs)[0] == pytest.approx(total, rel=1e-12)
 
 
 def test_viterbi_finds_the_best_of_all_segmentations():
@@ -85,7 +71,7 @@ def test_viterbi_finds_the_best_of_all_segmentations():
         paths = list(segmentations(word, ids))
         numbers.add(len(paths))
         best = max(weigh(paths, log_probs))
-        path, log_prob = best_path(lattice(word, ids), log_probs)
+        path, log_prob = unigram.best_path(unigram.lattice(word, ids), log_probs)
         assert path in paths  # equals may be there, by the same tokens in another order
         assert weigh([path], log_probs)[0] == pytest.approx(best, rel=1e-12)
         assert log_prob == pytest.approx(math.log(best), rel=1e-12)
@@ -101,21 +87,21 @@ def test_the_posteriors_are_those_of_all_segmentations():
             ends = [*accumulate(len(pieces[token]) for token in path)]
             for start, end, token in zip([0, *ends], ends, path, strict=False):
                 expected[start, end, token] += weight / sum(weights)
-        edges = lattice(word, ids)
-        found = {tuple(edge[:3]): edge.probability for edge in posteriors(edges, log_probs)}
+        edges = unigram.lattice(word, ids)
+        found = {tuple(edge[:3]): edge.probability for edge in unigram.posteriors(edges, log_probs)}
         assert found == pytest.approx(expected, rel=1e-10)
         counts = Counter()
         for (_, _, token), m in found.items():
             counts[token] += 7 * m
-        got = dict(enumerate(expect([edges], [7], log_probs).counts))
+        got = dict(enumerate(unigram.expect([edges], [7], log_probs).counts))
         assert got == pytest.approx({token: counts[token] for token in got})
 
 
 def test_the_loss_of_a_token_with_one_place_is_what_the_word_loses_without_it():
     compared = 0
     for word, ids, log_probs in CASES:
-        edges = lattice(word, ids)
-        losses = expect([edges], [3], log_probs).losses
+        edges = unigram.lattice(word, ids)
+        losses = unigram.expect([edges], [3], log_probs).losses
         paths = list(segmentations(word, ids))
         places = Counter(token for ending in edges for _, token in ending)
         for token in (token for token, n in places.items() if n == 1):
@@ -131,8 +117,9 @@ def test_the_loss_of_a_token_with_one_place_is_what_the_word_loses_without_it():
 def test_segmentations_are_drawn_in_proportion_to_their_probability(sharpness):
     ids = {b"a": 0, b"aa": 1, b"aaa": 2}
     log_probs = [math.log(0.5), math.log(0.3), math.log(0.2)]
-    edges, options = lattice(b"aaa", ids), {"generator": random.Random(0), "sharpness": sharpness}
-    drawn = Counter(tuple(sample_path(edges, log_probs, **options)) for _ in range(20_000))
+    edges, options = unigram.lattice(b"aaa", ids), {"generator": random.Random(0)}
+    options["sharpness"] = sharpness
+    drawn = Counter(tuple(unigram.sample_path(edges, log_probs, **options)) for _ in range(20_000))
     paths = list(segmentations(b"aaa", ids))
     weights = [p**sharpness for p in weigh(paths, log_probs)]
     assert len(drawn) == len(paths) == 4
@@ -152,22 +139,22 @@ def test_the_word_aab_by_hand():
     """
     ids = {b"a": 0, b"b": 1, b"ab": 2, b"aa": 3}
     log_probs = [math.log(p) for p in (1 / 2, 1 / 4, 1 / 8, 1 / 8)]
-    edges = lattice(b"aab", ids)
+    edges = unigram.lattice(b"aab", ids)
     assert edges == [[], [(0, 0)], [(0, 3), (1, 0)], [(1, 2), (2, 1)]]
-    assert math.exp(forward(edges, log_probs)[-1]) == pytest.approx(5 / 32)
-    assert best_path(edges, log_probs)[0] == [0, 2]
-    assert {(s, e): p for s, e, _, p in posteriors(edges, log_probs)} == pytest.approx(
+    assert math.exp(unigram.forward(edges, log_probs)[-1]) == pytest.approx(5 / 32)
+    assert unigram.best_path(edges, log_probs)[0] == [0, 2]
+    assert {(s, e): p for s, e, _, p in unigram.posteriors(edges, log_probs)} == pytest.approx(
         {(0, 1): 4 / 5, (1, 2): 2 / 5, (2, 3): 3 / 5, (1, 3): 2 / 5, (0, 2): 1 / 5}
     )
 
 
 def test_a_word_that_nothing_spells_is_refused():
-    edges = lattice(b"ab", {b"a": 0})
-    assert forward(edges, [0.0])[-1] == -math.inf
+    edges = unigram.lattice(b"ab", {b"a": 0})
+    assert unigram.forward(edges, [0.0])[-1] == -math.inf
     for refused in (
-        lambda: best_path(edges, [0.0]),
-        lambda: posteriors(edges, [0.0]),
-        lambda: sample_path(edges, [0.0], generator=random.Random(0)),
+        lambda: unigram.best_path(edges, [0.0]),
+        lambda: unigram.posteriors(edges, [0.0]),
+        lambda: unigram.sample_path(edges, [0.0], generator=random.Random(0)),
     ):
         with pytest.raises(ValueError, match="some row of tokens spells, got one that none does"):
             refused()
@@ -175,10 +162,10 @@ def test_a_word_that_nothing_spells_is_refused():
 
 def test_a_token_that_is_impossible_is_never_used():
     ids, log_probs = {b"a": 0, b"aa": 1}, [-1.0, -math.inf]
-    edges = lattice(b"aa", ids)
-    assert best_path(edges, log_probs)[0] == [0, 0]
-    assert sample_path(edges, log_probs, generator=random.Random(0), sharpness=0) == [0, 0]
-    assert [edge.probability for edge in posteriors(edges, log_probs)] == [1, 0, 1]
+    edges = unigram.lattice(b"aa", ids)
+    assert unigram.best_path(edges, log_probs)[0] == [0, 0]
+    assert unigram.sample_path(edges, log_probs, generator=random.Random(0), sharpness=0) == [0, 0]
+    assert [edge.probability for edge in unigram.posteriors(edges, log_probs)] == [1, 0, 1]
 
 
 def test_a_word_of_ten_thousand_bytes_does_not_underflow():
@@ -188,10 +175,10 @@ def test_a_word_of_ten_thousand_bytes_does_not_underflow():
 
 
 def test_the_empty_word_is_certain_and_has_no_tokens():
-    assert lattice(b"", {b"a": 0}) == [[]]
-    assert forward([[]], []) == backward([[]], []) == [0.0]
-    assert best_path([[]], []) == ([], 0.0)
-    assert posteriors([[]], []) == []
+    assert unigram.lattice(b"", {b"a": 0}) == [[]]
+    assert unigram.forward([[]], []) == unigram.backward([[]], []) == [0.0]
+    assert unigram.best_path([[]], []) == ([], 0.0)
+    assert unigram.posteriors([[]], []) == []
 
 
 # ---- training --------------------------------------------------------------------------------
@@ -229,8 +216,9 @@ def test_probabilities_sum_to_one_and_every_byte_has_some():
 
 def test_the_floor_is_no_evidence_for_a_byte():
     """A byte that is only ever drawn blindly keeps its floor, however often it occurs."""
-    log_probs = maximise([0.0] * 97 + [5.0] + [0.0] * 158 + [5.0], [math.log(ESCAPE / 256)] * 257)
-    assert log_probs[97] == pytest.approx(math.log(ESCAPE / 256))
+    floor, counts = math.log(ESCAPE / 256), [0.0] * 97 + [5.0] + [0.0] * 158 + [5.0]
+    log_probs = unigram.maximise(counts, [floor] * 257)
+    assert log_probs[97] == pytest.approx(floor)
     assert log_probs[256] == pytest.approx(math.log(1 - ESCAPE))
 
 
@@ -252,17 +240,18 @@ def test_a_text_with_few_substrings_gives_a_smaller_vocabulary_and_says_so():
 
 def test_seeds_are_ordered_by_the_bytes_that_they_cover():
     """abab 2 times 4, ab 4 times 2, both 8; aba and bab 2 times 3, cd 3 times 2, all 6; ba 4."""
-    seeds = [piece for piece, _ in seed_pieces({"abab": 2, "cd": 3}, 6)]
+    seeds = [piece for piece, _ in unigram.seed_pieces({"abab": 2, "cd": 3}, 6)]
     assert seeds == [b"ab", b"abab", b"aba", b"bab", b"cd", b"ba"]
 
 
 def test_seeds_are_whole_characters_and_occur_twice():
-    seeds = seed_pieces({"größe": 1, "größer": 1}, 1000)
+    seeds = unigram.seed_pieces({"größe": 1, "größer": 1}, 1000)
     assert (("größe").encode(), 2) in seeds
     assert ("ö".encode(), 2) in seeds
     assert all(piece.decode() and n == 2 and len(piece) > 1 for piece, n in seeds)
     assert "größer".encode() not in dict(seeds)
-    assert max(len(piece.decode()) for piece, _ in seed_pieces({"a" * 9: 2}, 99, longest=4)) == 4
+    short = unigram.seed_pieces({"a" * 9: 2}, 99, longest=4)
+    assert max(len(piece.decode()) for piece, _ in short) == 4
 
 
 # ---- the tokenizer ---------------------------------------------------------------------------
@@ -339,7 +328,7 @@ def test_special_tokens_have_ids_that_no_text_makes():
         (lambda: UnigramTokenizer({}, pattern="(a)|."), "without groups"),
         (lambda: UnigramTokenizer({}).log_prob("ab\udc00"), r"expected text .* U\+DC00"),
         (lambda: UnigramTokenizer({}).posteriors("ab\udc00"), r"expected text .* U\+DC00"),
-        (lambda: sample_path([[]], [], generator=random.Random(), sharpness=-1), "at least 0, got"),
+        (lambda: unigram.sample_path([[]], [], generator=None, sharpness=-1), "at least 0, got -1"),
     ],
 )
 def test_bad_input_is_refused(call, message):
