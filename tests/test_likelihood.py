@@ -138,15 +138,6 @@ def test_windows_of_a_tensor_are_tensors():
     assert text_probability.context_window(torch.arange(5), 4, length=3).tolist() == [1, 2, 3]
 
 
-def test_the_chain_rule_multiplies_the_conditionals():
-    def model(context):  # the next token repeats the last one with probability 3/4
-        p = torch.full((2,), 0.5) if len(context) == 0 else torch.full((2,), 0.25)
-        return p.log() if len(context) == 0 else p.index_fill(0, context[-1], 0.75).log()
-
-    log_prob = text_probability.joint_log_prob(model, tensor([0, 0, 1]))
-    assert math.exp(log_prob) == pytest.approx(0.5 * 0.75 * 0.25)
-
-
 def test_the_joint_passes_no_more_than_the_context_length():
     seen = []
 
@@ -168,18 +159,10 @@ def random_distributions(*shape, seed=0):
 
 def test_entropy_agrees_with_scipy():
     p, q = random_distributions(B, V), random_distributions(B, V, seed=1)
-    assert surprise.entropy(p).tolist() == pytest.approx(scipy.stats.entropy(p, axis=-1))
-    expected = scipy.stats.entropy(p, q, axis=-1)
-    assert surprise.kl_divergence(p, q).tolist() == pytest.approx(expected)
-
-
-@given(st.integers(2, 9), st.integers(0, 999))
-def test_cross_entropy_is_entropy_plus_divergence_and_never_less_than_entropy(size, seed):
-    p, q = random_distributions(2, size, seed=seed)
-    h, divergence = float(surprise.entropy(p)), float(surprise.kl_divergence(p, q))
-    assert float(surprise.cross_entropy(p, q)) == pytest.approx(h + divergence)
-    assert divergence >= 0
-    assert 0 <= h <= math.log(size) + 1e-12
+    entropy, divergence = scipy.stats.entropy(p, axis=-1), scipy.stats.entropy(p, q, axis=-1)
+    assert surprise.entropy(p).tolist() == pytest.approx(entropy)
+    assert surprise.kl_divergence(p, q).tolist() == pytest.approx(divergence)
+    assert surprise.cross_entropy(p, q).tolist() == pytest.approx(entropy + divergence)
 
 
 def test_the_divergence_of_near_twins_keeps_its_digits():
@@ -191,8 +174,7 @@ def test_the_divergence_of_near_twins_keeps_its_digits():
 
 def test_what_the_model_holds_impossible_costs_infinitely_much_if_it_can_happen():
     p, q = tensor([0.5, 0.5, 0.0]), tensor([1.0, 0.0, 0.0])
-    assert float(surprise.cross_entropy(p, q)) == math.inf
-    assert float(surprise.kl_divergence(p, q)) == math.inf
+    assert float(surprise.cross_entropy(p, q)) == float(surprise.kl_divergence(p, q)) == math.inf
     assert float(surprise.cross_entropy(q, p)) == pytest.approx(math.log(2))
 
 
