@@ -8,7 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -21,15 +20,6 @@ rates = st.floats(1e-9, 0.999)
 
 
 # ---- sizes -------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("items", [1, 7, 1_009, 10**7])
-@pytest.mark.parametrize("rate", [0.5, 0.1, 0.01, 1e-3, 1e-8])
-def test_a_filter_is_as_large_as_the_formula_says_but_for_whole_hashes(items, rate):
-    bits, hashes = bloom_size(items, rate=rate)
-    ideal = -items * math.log(rate) / math.log(2) ** 2
-    assert ideal <= bits <= 1.01 * ideal + hashes
-    assert abs(hashes - math.log(2) * ideal / items) < 1
 
 
 @calmly
@@ -82,15 +72,6 @@ def test_a_filter_for_nothing_and_texts_without_ngrams_are_refused(call, message
 
 
 @calmly
-@given(st.lists(st.text(max_size=6), max_size=60), st.integers(1, 300), st.integers(1, 9))
-def test_nothing_that_was_put_in_is_missed(items, bits, hashes):
-    bloom = BloomFilter(bits=bits, hashes=hashes)
-    bloom.update(items)
-    assert bloom.contains(items).all()
-    assert all(item in bloom for item in items)
-
-
-@calmly
 @given(st.lists(st.text(max_size=6), max_size=30), st.lists(st.text(max_size=6), max_size=30))
 def test_a_filter_agrees_with_a_slow_one(items, others):
     """The bits as a set of numbers, one item and one hash after another."""
@@ -103,25 +84,11 @@ def test_a_filter_agrees_with_a_slow_one(items, others):
     ones = set().union(*map(places, items))
     bloom = BloomFilter(bits=bits, hashes=hashes, seed=seed)
     bloom.update(items)
+    assert bloom.contains(items).all()  # nothing that was put in is missed
     assert bloom.contains(others).tolist() == [places(other) <= ones for other in others]
+    assert [other in bloom for other in others] == bloom.contains(others).tolist()
     assert bloom.fill == len(ones) / bits
     assert bloom.rate == (len(ones) / bits) ** hashes
-
-
-@pytest.mark.parametrize("rate", [0.2, 0.03, 0.004])
-@pytest.mark.parametrize("load", [0.7, 1.0, 2.3])
-def test_the_measured_rate_is_the_derived_one_also_when_the_filter_is_not_full(rate, load):
-    """Binomial, 4 filters x 10,000 tries; 5 standard errors."""
-    items, tries, found, of_bits = round(2_003 * load), 10_000, 0, []
-    for seed in range(4):
-        bloom = BloomFilter.sized(2_003, rate=rate, seed=seed)
-        bloom.update(f"in {i}" for i in range(items))
-        found += bloom.contains([f"out {i}" for i in range(tries)]).sum()
-        of_bits.append(bloom.rate)
-    derived = false_positive_rate(bloom.bits, bloom.hashes, items)
-    error = math.sqrt(derived * (1 - derived) / (4 * tries))
-    assert np.mean(of_bits) == pytest.approx(derived, rel=0.15)
-    assert abs(found / (4 * tries) - np.mean(of_bits)) < 5 * error + 1e-4
 
 
 def test_many_items_are_hashed_in_parts(monkeypatch):
@@ -215,21 +182,3 @@ def test_a_filter_reports_no_less_than_the_exact_set(texts):
     few_bits.grams.update(exact.grams)
     assert (few_bits.overlap(tests).found >= exact.overlap(tests).found).all()
     assert few_bits.overlap(tests).grams.tolist() == exact.overlap(tests).grams.tolist()
-
-
-@pytest.mark.parametrize("rate", [0.2, 0.01])
-def test_a_planted_share_of_5_per_cent_is_reported_between_its_bounds(rate):
-    """2,000 8-grams, 100 of them planted; at most 5 % + 0.95 rate, and never below 5 %."""
-    training, tests = [" ".join(f"w{i}" for i in range(3_000))], []
-    for d in range(10):
-        piece = [f"w{i}" for i in range(200 * d, 200 * d + 17)]
-        noise = [f"x{d}y{i}" for i in range(190)]
-        tests.append(" ".join(noise[: 7 * d] + piece + noise[7 * d :]))
-    exact = remember(training).overlap(tests)
-    assert exact.share == 0.05
-    found = [remember(training, rate=rate, seed=seed).overlap(tests) for seed in range(20)]
-    assert all((report.found >= exact.found).all() for report in found)
-    mean = np.mean([report.share for report in found])
-    top, error = 0.05 + 0.95 * rate, math.sqrt(0.95 * rate * (1 - rate) / 40_000)
-    assert 0.05 <= mean <= top + 4 * error
-    assert mean > top - 4 * error - 0.06 * rate  # sized for no more than needed
