@@ -183,15 +183,6 @@ def test_absolute_discounting_by_hand():
     assert np.exp(model.log_probs([A])) == pytest.approx(expected)
 
 
-def test_kneser_ney_by_hand():
-    # Kinds of predecessors: A two (B, C), B one, C one, of 4: n1 = 2, n2 = 1, D = 1/2.
-    single = np.array([(2 - 1 / 2) / 4, (1 - 1 / 2) / 4, (1 - 1 / 2) / 4, 0]) + 1 / 2 * 3 / 4 / 4
-    expected = [0, (2 - 1 / 3) / 3, (1 - 1 / 3) / 3, 0] + 2 / 9 * single
-    model = fit(ABAC, 2, 4, "kneser-ney")
-    assert model.parameters == (1 / 2, 1 / 3)
-    assert np.exp(model.log_probs([A])) == pytest.approx(expected)
-
-
 @pytest.mark.parametrize(
     ("counts", "discount"),
     [([1] * 6 + [2, 7], 6 / 8), ([1, 1, 3], 0.5), ([2, 2, 5], 0.5), ([4], 0.5), ([], 0.5)],
