@@ -1,5 +1,6 @@
 """The results of experiments are kept, and never handed out when something has changed."""
 
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,9 +71,14 @@ def project(tmp_path):
 
 
 def new(project, settings=None, jobs=1):
-    path = project / "experiments" / "coins.py"
-    home = project / "_build" / "coins"
+    path, home = project / "experiments" / "coins.py", project / "_build" / "coins"
     return Cells(path, settings or Settings(), home, jobs=jobs, root=project)
+
+
+def reads(project, folder):
+    """Let the experiment name a folder of records that it reads."""
+    own = project / "experiments" / "coins.py"
+    own.write_text(own.read_text() + f'\nOWN = "{folder}"\n')
 
 
 def times(project, **options):
@@ -108,11 +114,11 @@ def test_other_arguments_settings_and_work_are_other_results(project):
         ("book/part/coins.md", "import src", "x = 1; import src"),  # a chapter that is run
         ("src/other.py", "", "x = 1"),  # what the chapter imports
         ("results/coins/recipe.toml", "1", "2"),
+        ("results/others/result.json", "{}", "[]"),  # a record of another one, if it is named
     ],
 )
 def test_after_a_change_it_is_computed_again_and_after_its_return_not(project, name, old, new):
-    own = project / "experiments" / "coins.py"
-    own.write_text(own.read_text() + '\nOWN = "coins"\n')
+    reads(project, "others" if "others" in name else "coins")
     path, before = project / name, (project / name).read_text()
     assert times(project) == 1
     path.write_text(before.replace(old, new, 1))
@@ -126,19 +132,10 @@ def test_after_a_change_it_is_computed_again_and_after_its_return_not(project, n
     "name", ["results/coins/result.json", "results/others/result.json", "src/unused.py"]
 )
 def test_what_it_does_not_read_does_not_count(project, name):
-    own = project / "experiments" / "coins.py"
-    own.write_text(own.read_text() + '\nOWN = "coins"\n')
+    reads(project, "coins")
     assert times(project) == 1
     (project / name).write_text("[]")
     assert times(project) == 0
-
-
-def test_a_record_of_another_experiment_counts_if_it_is_named(project):
-    own = project / "experiments" / "coins.py"
-    own.write_text(own.read_text() + '\nOTHER = "others"\n')
-    assert times(project) == 1
-    (project / "results/others/result.json").write_text("[]")
-    assert times(project) == 1
 
 
 def test_another_environment_is_another_result(project, monkeypatch):
@@ -219,25 +216,23 @@ def test_two_that_fill_the_same_folder_do_not_meet(project):
     assert len(COUNTED) == 2
 
 
-@pytest.mark.parametrize("kept", [True, False])
-def test_a_file_that_another_process_holds_open_is_left_as_it_is(project, kept, monkeypatch):
-    replacing = module.replacing
+@contextmanager
+def refusing(path):
+    raise PermissionError("it is open")
+    yield
 
-    @contextmanager
-    def refusing(path):
-        if kept:
-            monkeypatch.setattr(module, "replacing", replacing)
+
+def test_a_file_that_another_process_holds_open_is_left_as_it_is(project, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "replacing", refusing)
+        with pytest.raises(PermissionError):  # nobody has kept it
             new(project)(count, side="heads")
-        raise PermissionError("it is open")
-        yield
-
+    cells = new(project)
+    assert times(project) == 1
     monkeypatch.setattr(module, "replacing", refusing)
-    if not kept:
-        with pytest.raises(PermissionError):
-            new(project)(count, side="heads")
-    else:
-        assert new(project)(count, side="heads")["side"] == "heads"
-        assert times(project) == 0
+    (path,) = (project / "_build" / "coins").glob("*.pt")
+    cells._keep(path.stem, {})
+    assert times(project) == 0
 
 
 def test_several_are_found_in_their_order(project):
@@ -247,47 +242,28 @@ def test_several_are_found_in_their_order(project):
 
 
 def test_several_processes_compute_what_is_missing(project, monkeypatch):
-    asked = []
+    def count_alone(cells, side):
+        COUNTED.append((side, cells.jobs))
+        return side
 
-    class Pool:
-        """Does at once what it is asked for."""
-
-        def __init__(self, *_, **__):
-            pass
-
-        def __enter__(self):
-            return self
-
-        def __exit__(self, *_):
-            pass
-
-        def submit(self, function, *arguments, **options):
-            asked.append((options, function.jobs))
-            function(*arguments, **options)
-            return self
-
-        def result(self):
-            pass
-
-    monkeypatch.setattr(module, "ProcessPoolExecutor", Pool)
-    new(project)(count, side="tails")
+    monkeypatch.setattr(module, "ProcessPoolExecutor", lambda *_, **__: ThreadPoolExecutor(1))
+    new(project)(count_alone, side="tails")
     sides = [{"side": side} for side in ("heads", "tails", "edge")]
-    found = new(project, jobs=2).all(count, sides)
-    assert asked == [({"side": "heads"}, 1), ({"side": "edge"}, 1)]
-    assert [each["side"] for each in found] == ["heads", "tails", "edge"]
-    assert COUNTED == ["tails", "heads", "edge"]
+    assert new(project, jobs=2).all(count_alone, sides) == ["heads", "tails", "edge"]
+    assert COUNTED == [("tails", 1), ("heads", 1), ("edge", 1)]
 
 
 # ---- the experiments -------------------------------------------------------------------------
 
 
-def test_a_quick_run_is_never_written_to_results(capsys):
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["reversal", "--quick", "--to", str(ROOT / "results")], "a quick run is no record"),
+        (["reversals"], "got 'reversals'"),
+    ],
+)
+def test_a_quick_record_and_an_unknown_experiment_are_refused(capsys, arguments, message):
     with pytest.raises(SystemExit):
-        main(["reversal", "--quick", "--to", str(ROOT / "results")])
-    assert "a quick run is no record" in capsys.readouterr().err
-
-
-def test_an_unknown_experiment_is_refused(capsys):
-    with pytest.raises(SystemExit):
-        main(["reversals"])
-    assert "got 'reversals'" in capsys.readouterr().err
+        main(arguments)
+    assert message in capsys.readouterr().err

@@ -9,8 +9,6 @@ import numpy as np
 import pytest
 import torch
 
-from src.likelihood.evaluation import corpus_perplexity, document_scores
-from src.likelihood.smoothing import NgramModel
 from src.texts.microworld import MicroWorld
 from src.texts.microworld_tables import unasked, unpaired
 from src.texts.microworld_words import (
@@ -27,9 +25,7 @@ from src.texts.microworld_words import (
 WORLD = MicroWorld()
 ONE_OF_ALL = {"people": 1, "places": 2, "objects": 1, "countries": 1, "adjectives": 1}
 TINY = MicroWorld(**ONE_OF_ALL, cast=1, things=1, longest=24)
-SMALL = MicroWorld(
-    people=2, places=2, objects=2, countries=2, adjectives=2, cast=1, things=1, longest=24
-)
+SMALL = MicroWorld(**dict.fromkeys(ONE_OF_ALL, 2), cast=1, things=1, longest=24)
 STORIES = MicroWorld(
     **ONE_OF_ALL | {"people": 2}, cast=2, things=1, longest=30, reviews=0, facts=0, translations=0
 )
@@ -46,9 +42,7 @@ def drawn():
 
 @pytest.fixture(scope="module")
 def stories():
-    world = MicroWorld(
-        reviews=0, facts=0, translations=0, claims=0.2, demonstrations=0.9, stop=0.04
-    )
+    world = WORLD.only("stories", claims=0.2, demonstrations=0.9, stop=0.04)
     return [each.words[:-1] for each in world.sample(1_000, generator=generator(2))]
 
 
@@ -104,49 +98,15 @@ def test_few_derivations_stay_alive(drawn):
         assert max(alive[1:]) <= 2  # the first word gives the kind away
 
 
-def test_samples_are_as_frequent_as_they_are_probable():
-    count = 20_000
-    drawn = [each.words for each in TINY.sample(count, generator=generator(3))]
-    texts, _ = TINY.enumerate_texts(12)
-    often = sorted(texts, key=texts.get)[-12:]
-    for text in often:
-        spread = math.sqrt(texts[text] / count)
-        assert drawn.count(text) / count == pytest.approx(texts[text], abs=5 * spread)
-
-
 @pytest.mark.parametrize("stop", [0.12, 1e-9])
 def test_no_document_is_longer_than_promised(stop):
-    lengths = [
-        len(each.words) for each in MicroWorld(stop=stop).sample(2_000, generator=generator())
-    ]
+    drawn = MicroWorld(stop=stop).sample(2_000, generator=generator())
+    lengths = [len(each.words) for each in drawn]
     assert max(lengths) <= 64
     assert stop > 0.1 or min(lengths) > 64 - 18
 
 
 # the model and the floor
-
-
-def test_the_world_scores_its_own_texts_at_the_floor(drawn):
-    texts = [torch.cat([torch.zeros(1, dtype=torch.long), WORLD.encode(d.words)]) for d in drawn]
-    score = corpus_perplexity(WORLD, texts[:200], context_length=64)
-    floor = WORLD.floor_of([each.words for each in drawn[:200]])
-    assert score.loss == pytest.approx(floor.loss, abs=1e-10)
-
-
-def test_no_trained_model_is_better_than_the_world_on_the_same_texts():
-    train = torch.cat(
-        [torch.zeros(1, dtype=torch.long), *WORLD.sample_texts(5_000, generator=generator(4))]
-    )
-    texts = [
-        torch.cat([torch.zeros(1, dtype=torch.long), text])
-        for text in WORLD.sample_texts(300, generator=generator(5))
-    ]
-    perfect = document_scores(WORLD, texts, context_length=64)
-    for order in (2, 5):
-        model = NgramModel.fit(train, order=order, vocabulary_size=len(WORLD.vocabulary), end=0)
-        scores = document_scores(model, texts, context_length=64)
-        more = np.array([a.nats - b.nats for a, b in zip(scores, perfect, strict=True)])
-        assert more.mean() > 10 * more.std() / math.sqrt(len(more)) > 0
 
 
 def test_the_floor_has_the_spread_that_it_says():
@@ -166,20 +126,15 @@ def test_later_tokens_do_not_change_earlier_predictions(drawn):
 
 def test_each_document_of_a_stream_starts_afresh(drawn):
     first, second = (WORLD.encode(each.words) for each in drawn[:2])
-    stream = torch.cat([first, second])
-    assert torch.equal(
-        WORLD.token_log_probs(stream),
-        torch.cat([WORLD.token_log_probs(first), WORLD.token_log_probs(second)]),
-    )
+    stream, alone = torch.cat([first, second]), [*map(WORLD.token_log_probs, (first, second))]
+    assert torch.equal(WORLD.token_log_probs(stream), torch.cat(alone))
     assert WORLD.log_prob(stream) == pytest.approx(WORLD.log_prob(first) + WORLD.log_prob(second))
 
 
 def test_predictions_in_and_after_padding_are_distributions():
-    ids = torch.cat(
-        [WORLD.encode("ann has the"), torch.zeros(3, dtype=torch.long), WORLD.encode("zorb zorb :")]
-    )
-    probs = WORLD(ids[None])[0].exp()
-    assert probs.sum(-1).tolist() == pytest.approx([1] * len(ids))
+    parts = [WORLD.encode("ann has the"), torch.zeros(3).long(), WORLD.encode("zorb zorb :")]
+    probs = WORLD(torch.cat(parts)[None])[0].exp()
+    assert probs.sum(-1).tolist() == pytest.approx([1] * len(probs))
     assert torch.allclose(probs[-1], torch.full_like(probs[-1], 1 / len(WORLD.vocabulary)))
 
 
@@ -211,6 +166,8 @@ def check_story(words):
     worlds = [dict(zip(cast, at, strict=True)) for at in product(PLACES, repeat=len(cast))]
     held, lies = {}, {}
     for sentence in sentences:
+        if sentence[2] in ("got", "received"):  # the same, the other way round
+            sentence = ["then", sentence[6], "gave", *sentence[3:5], "to", sentence[1]]
         match sentence:
             case ["then", who, "went" | "walked", *_, place]:
                 for world in worlds:
@@ -222,15 +179,7 @@ def check_story(words):
             case ["then", who, "has", "a", kind]:
                 mine = [OBJECTS.index(what) % 3 for what in held if held[what] == who]
                 assert ["fruit", "tool", "toy"].index(kind) in mine
-            case ["then", one, "gave" | "handed", "the", what, "to", other] | [
-                "then",
-                other,
-                "got" | "received",
-                "the",
-                what,
-                "from",
-                one,
-            ]:
+            case ["then", one, "gave" | "handed", "the", what, "to", other]:
                 assert held[what] == one
                 held[what] = other
                 worlds = [world for world in worlds if world[one] == world[other]]
@@ -335,21 +284,9 @@ def test_encode_and_decode_are_inverse_and_the_end_is_zero(drawn):
     assert len(set(WORLD.vocabulary)) == len(WORLD.vocabulary)
     assert 200 <= len(WORLD.vocabulary) <= 300
     for each in drawn[:50]:
-        assert WORLD.decode(WORLD.encode(each.words)) == " ".join(each.words)
-
-
-def test_words_a_string_and_ids_are_one_text(drawn):
-    words = drawn[0].words
-    scores = {WORLD.log_prob(text) for text in (words, " ".join(words), WORLD.encode(words))}
-    assert len(scores) == 1
-
-
-def test_the_same_seed_draws_the_same_documents():
-    first, second = (WORLD.sample_texts(9, generator=generator(11)) for _ in range(2))
-    assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
-    assert [WORLD.decode(ids) for ids in first] == [
-        " ".join(each.words) for each in WORLD.sample(9, generator=generator(11))
-    ]
+        ids, text = WORLD.encode(each.words), " ".join(each.words)
+        assert WORLD.decode(ids) == text
+        assert WORLD.log_prob(each.words) == WORLD.log_prob(text) == WORLD.log_prob(ids)
 
 
 def test_a_world_of_one_kind_has_no_others():
@@ -371,33 +308,25 @@ def test_documents_without_end_are_those_of_samples():
     endless = WORLD.documents(generator=drawn, at_once=3)
     samples = [each for _ in range(2) for each in WORLD.sample(3, generator=whole)]
     assert [next(endless) for _ in range(6)] == samples
+    texts = WORLD.sample_texts(3, generator=generator())
+    assert list(map(WORLD.decode, texts)) == [" ".join(each.words) for each in samples[:3]]
 
 
-def test_an_unknown_word_is_named():
-    with pytest.raises(ValueError, match="zebra"):
-        WORLD.log_prob("ann has the zebra .")
-    with pytest.raises(ValueError, match="zebra"):
-        WORLD.encode("zebra")
-
-
-@pytest.mark.parametrize("bad", [[-1], [len(WORLD.vocabulary)]])
-def test_ids_outside_the_vocabulary_are_refused(bad):
-    with pytest.raises(ValueError, match="ids from 0 to"):
-        WORLD.log_prob(torch.tensor(bad))
-    with pytest.raises(ValueError, match="ids from 0 to"):
-        WORLD(torch.tensor([bad]))
-
-
-def test_derivations_are_of_one_document():
-    with pytest.raises(ValueError, match="one document"):
-        WORLD.derivations(f"this film was fine . {END} zorb")
-
-
-def test_a_floor_needs_a_spread():
-    with pytest.raises(ValueError, match="at least 2 documents"):
-        WORLD.floor(1, generator=generator())
-    with pytest.raises(ValueError, match="at least 2 documents"):
-        WORLD.floor_of([f"this film was fine . {END}"])
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: WORLD.log_prob("ann has the zebra ."), "zebra"),
+        (lambda: WORLD.encode("zebra"), "zebra"),
+        (lambda: WORLD.log_prob(torch.tensor([-1])), "ids from 0 to"),
+        (lambda: WORLD(torch.tensor([[len(WORLD.vocabulary)]])), "ids from 0 to"),
+        (lambda: WORLD.derivations(f"this film was fine . {END} zorb"), "one document"),
+        (lambda: WORLD.floor(1, generator=generator()), "at least 2 documents"),
+        (lambda: WORLD.floor_of([f"this film was fine . {END}"]), "at least 2 documents"),
+    ],
+)
+def test_what_is_not_of_the_language_is_refused(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,10 @@
 """Each record says what made it, and results/README.md says which chapter reads it."""
 
-import hashlib
 import json
 import re
 import subprocess
 import tomllib
+from hashlib import sha256 as digest
 
 import pytest
 from chapters import ROOT, Page, chapters
@@ -16,11 +16,6 @@ RELEASE = "0.1.0, d50c3c4"
 READ = re.compile(r"results\"?\)?\s*/\s*\"(\w+)\"")
 WRITTEN_BY = {"README.md": "hand", "made.toml": "hand", "teeth.md": "make teeth"}
 SAID = {"commit", "clean", "command", "python", "torch", "flags", "processor", "threads", "date"}
-
-
-def folders_read(code):
-    """Folders of results from which a program reads."""
-    return set(READ.findall(code))
 
 
 def faults(rows, folders, readers, makers):
@@ -39,10 +34,6 @@ def faults(rows, folders, readers, makers):
             yield f"{name}: expected '{makers[name]}', got '{made}'"
 
 
-def sum_of(text):
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
 def unsaid(files, sums):
     """Records that neither say what made them nor are as they were when that was written down.
 
@@ -57,7 +48,7 @@ def unsaid(files, sums):
         if path.split("/")[0] in of_records:
             if path.endswith(".json") and SAID - json.loads(text)["provenance"].keys():
                 yield f"{path} does not say all of what made it"
-        elif sums.get(path) != sum_of(text):
+        elif sums.get(path) != digest(text.encode()).hexdigest():
             yield f"{path} does not say what made it, and is not as it was"
 
 
@@ -118,26 +109,18 @@ def test_a_row_that_says_something_else_is_found(rows, found):
     assert list(faults(rows, {"a"}, {"a": {"x"}}, {"a": "m"})) == found
 
 
-def test_folders_that_a_program_reads_are_found():
-    code = 'a = Path(x).parents[1] / "results" / "one"\nresults / "two" / "three"'
-    assert folders_read(code) == {"one", "two"}
-
-
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("files", "found"),
     [
-        ("old", []),
-        ("edited", ["a/result.json does not say what made it, and is not as it was"]),
-        ('{"provenance": {}}', ["a/result.json does not say all of what made it"]),
-        (json.dumps({"provenance": dict.fromkeys(SAID)}), []),
+        ({"a/b.json": "old"}, []),
+        ({"a/b.json": "edited"}, ["a/b.json does not say what made it, and is not as it was"]),
+        ({"a/b.json": '{"provenance": {}}'}, ["a/b.json does not say all of what made it"]),
+        ({"a/b.json": json.dumps({"provenance": dict.fromkeys(SAID)})}, []),
+        ({}, ["a/b.json is gone"]),
     ],
 )
-def test_a_record_that_does_not_say_what_made_it_is_found(text, found):
-    assert list(unsaid({"a/result.json": text}, {"a/result.json": sum_of("old")})) == found
-
-
-def test_a_record_that_is_gone_is_found():
-    assert list(unsaid({}, {"a/table.md": "1"})) == ["a/table.md is gone"]
+def test_a_record_that_does_not_say_what_made_it_or_is_gone_is_found(files, found):
+    assert list(unsaid(files, {"a/b.json": digest(b"old").hexdigest()})) == found
 
 
 # ---- the records -----------------------------------------------------------------------------
@@ -152,10 +135,9 @@ def test_the_table_of_records_says_who_reads_them_and_what_made_them():
     folders = {path.name for path in RESULTS.iterdir() if path.is_dir()}
     readers = {}
     for path in chapters():
-        for name in folders_read(code_of(path)):
-            readers.setdefault(name, set()).add(
-                path.relative_to(ROOT / "book").with_suffix("").as_posix()
-            )
+        page = path.relative_to(ROOT / "book").with_suffix("").as_posix()
+        for name in READ.findall(code_of(path)):
+            readers.setdefault(name, set()).add(page)
     commits, _ = made()
     found = list(faults(rows(), folders, readers, {name: maker(name, commits) for name in folders}))
     assert not found, "\n".join(found)
@@ -181,17 +163,13 @@ def repository(tmp_path):
     return tmp_path
 
 
-def test_what_made_a_record_is_a_commit_and_a_clean_tree(repository):
+def test_a_record_does_not_make_the_tree_unclean_and_an_edit_does(repository):
+    (repository / "results" / "b.md").write_text("c")
     found = provenance("make it", repository)
     assert found.keys() >= SAID
     assert re.fullmatch("[0-9a-f]{40}", found["commit"])
     assert found["clean"]
     assert f"commit {found['commit'][:12]}," in told(found)
-
-
-def test_a_record_does_not_make_the_tree_unclean_and_an_edit_does(repository):
-    (repository / "results" / "b.md").write_text("c")
-    assert provenance("make it", repository)["clean"]
     (repository / "a.py").write_text("a = 2\n")
     found = provenance("make it", repository)
     assert not found["clean"]

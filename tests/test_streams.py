@@ -4,6 +4,7 @@ import gzip
 import json
 import math
 import os
+from contextlib import contextmanager
 
 import pytest
 from hypothesis import given
@@ -13,14 +14,23 @@ from src.texts import streams
 from src.texts.streams import Part, parts_of_file
 from src.tokens.bpe import BytePairTokenizer
 
+SIZES = {"_CHUNK": 5, "LEAST_BLOCK": 7, "LONGEST_PART": 11, "LONGEST_WORD": 60}
+
 
 @pytest.fixture
 def small(monkeypatch):
     """Sizes at which a few characters are long."""
-    monkeypatch.setattr(streams, "_CHUNK", 5)
-    monkeypatch.setattr(streams, "LEAST_BLOCK", 7)
-    monkeypatch.setattr(streams, "LONGEST_PART", 11)
-    monkeypatch.setattr(streams, "LONGEST_WORD", 60)
+    for name, size in SIZES.items():
+        monkeypatch.setattr(streams, name, size)
+
+
+@contextmanager
+def sizes(tmp_path_factory, text, **changed):
+    """A file of a text, and other sizes, for a test that draws many."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, size in changed.items():
+            patch.setattr(streams, name, size)
+        yield written(tmp_path_factory.mktemp("text") / "a.txt", text)
 
 
 def written(path, content):
@@ -48,24 +58,25 @@ def of_file(path, **options):
 # ---- plain text ------------------------------------------------------------------------------
 
 
-def test_blocks_are_whole_paragraphs_and_long_enough(tmp_path, small):
-    path = written(tmp_path / "a.txt", "one\n\ntwo\n \nthree four\n\n\nfive")
-    assert of_file(path) == ["one\n\ntwo\n \n", "three four\n\n\n", "five"]
+@pytest.mark.parametrize(
+    ("text", "separator", "texts"),
+    [
+        ("one\n\ntwo\n \nthree four\n\n\nx", None, ["one\n\ntwo\n \n", "three four\n\n\n", "x"]),
+        ("one two\r\n\r\nthree", None, ["one two\r\n\r\n", "three"]),
+        ("\ufeffone \ufeff two", None, ["one \ufeff two"]),
+        ("abc<end>de<end><end> \n<end>fg", "<end>", ["abc", "de", "fg"]),
+        ("aaa bbb ccc d \n# ee", " \n# ", ["aaa bbb ccc d", "ee"]),  # found though a part is cut
+    ],
+)
+def test_documents_are_blocks_of_whole_paragraphs_or_what_stands_between_separators(
+    tmp_path, small, text, separator, texts
+):
+    assert of_file(written(tmp_path / "a.txt", text), separator=separator) == texts
 
 
 def test_a_part_says_where_it_stands(tmp_path):
     path = written(tmp_path / "a.txt", "né")
     assert list(parts_of_file(path)) == [Part(f"{path}, document 1", "né", True, True)]
-
-
-def test_windows_line_ends_stay_and_are_blank_lines(tmp_path, small):
-    path = written(tmp_path / "a.txt", "one two\r\n\r\nthree")
-    assert of_file(path) == ["one two\r\n\r\n", "three"]
-
-
-def test_a_separator_belongs_to_no_document_and_may_lie_across_two_reads(tmp_path, small):
-    path = written(tmp_path / "a.txt", "abc<end>de<end><end> \n<end>fg")
-    assert of_file(path, separator="<end>") == ["abc", "de", "fg"]
 
 
 def test_a_long_document_is_cut_before_white_space_after_another_character(tmp_path, small):
@@ -75,18 +86,9 @@ def test_a_long_document_is_cut_before_white_space_after_another_character(tmp_p
     assert [(part.first, part.last) for part in parts] == [(True, False), (False, True)]
 
 
-def test_a_separator_is_found_where_a_long_document_is_cut(tmp_path, small):
-    text = "aaa bbb ccc d \n# ee"
-    assert of_file(written(tmp_path / "a.txt", text), separator=" \n# ") == ["aaa bbb ccc d", "ee"]
-
-
 @given(st.text(st.sampled_from("ab \n\r\té–"), max_size=200))
 def test_the_blocks_join_to_the_text(tmp_path_factory, text):
-    path = written(tmp_path_factory.mktemp("text") / "a.txt", text)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(streams, "_CHUNK", 3)
-        patch.setattr(streams, "LEAST_BLOCK", 4)
-        patch.setattr(streams, "LONGEST_PART", 9)
+    with sizes(tmp_path_factory, text, _CHUNK=3, LEAST_BLOCK=4, LONGEST_PART=9) as path:
         found = of_file(path)
     assert "".join(found) == (text if text.strip() else "")
     assert all(len(block) >= 4 for block in found[:-1])
@@ -94,29 +96,18 @@ def test_the_blocks_join_to_the_text(tmp_path_factory, text):
 
 @given(st.lists(st.text(st.sampled_from("ab \n|"), max_size=40), max_size=9))
 def test_any_documents_come_back_between_separators(tmp_path_factory, texts):
-    texts = [text.replace("||", "") for text in texts]
-    texts = [text.strip("|") for text in texts]
-    path = written(tmp_path_factory.mktemp("text") / "a.txt", "||".join(texts))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(streams, "_CHUNK", 3)
-        patch.setattr(streams, "LONGEST_PART", 6)
+    texts = [text.replace("||", "").strip("|") for text in texts]
+    with sizes(tmp_path_factory, "||".join(texts), _CHUNK=3, LONGEST_PART=6) as path:
         assert of_file(path, separator="||") == [text for text in texts if text.strip()]
 
 
 @given(st.text(st.sampled_from("abcé '1\n\t.–"), max_size=300))
 def test_the_parts_of_a_text_have_its_ids(tmp_path_factory, text):
     tokenizer = BytePairTokenizer.train("a b cc cab bac. 1 11\n\n\t abé ab' abc's" * 3, 270)
-    path = written(tmp_path_factory.mktemp("text") / "a.txt", text)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(streams, "LONGEST_PART", 5)
+    with sizes(tmp_path_factory, text, LONGEST_PART=5) as path:
         parts = list(parts_of_file(path, separator="~"))
     ids = [each for part in parts for each in tokenizer.encode(part.text)]
     assert ids == (tokenizer.encode(text) if text.strip() else [])
-
-
-def test_a_byte_order_mark_is_dropped_at_the_beginning_only(tmp_path):
-    path = written(tmp_path / "a.txt", "\ufeffone \ufeff two")
-    assert of_file(path) == ["one \ufeff two"]
 
 
 # ---- JSON and compressed files ---------------------------------------------------------------
@@ -175,18 +166,19 @@ def test_a_damaged_compressed_file_is_named(tmp_path, pack, damage):
         of_file(path)
 
 
-@pytest.mark.parametrize("place", [0, 3, 4, 5, 17])
-def test_what_is_not_utf8_is_named_with_its_place(tmp_path, small, place):
-    path = written(tmp_path / "a.txt", "é".encode() * 9 + b"a b")
-    content = bytearray(path.read_bytes())
-    content[2 * (place // 2) :] = b"\xff\xfe"
-    with pytest.raises(ValueError, match=rf"0xff at offset {2 * (place // 2)};.*iconv"):
-        of_file(written(path, bytes(content)))
-
-
-def test_a_character_that_the_file_cuts_off_is_named(tmp_path):
-    with pytest.raises(ValueError, match="0xc3 at offset 2"):
-        of_file(written(tmp_path / "a.txt", b"ab\xc3"))
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"\xff\xfe", "0xff at offset 0;.*iconv"),
+        ("éé".encode() + b"\xff\xfe", "0xff at offset 4;.*iconv"),
+        ("é".encode() * 8 + b"\xff\xfe", "0xff at offset 16;.*iconv"),
+        (b"ab\xc3", "0xc3 at offset 2"),  # a character that the file cuts off
+        (b"a" * 200, "white space within 60 characters"),
+    ],
+)
+def test_what_is_no_text_is_named_with_its_place(tmp_path, small, content, message):
+    with pytest.raises(ValueError, match=message):
+        of_file(written(tmp_path / "a.txt", content))
 
 
 @pytest.mark.parametrize(
@@ -205,11 +197,6 @@ def test_a_line_that_is_no_document_is_named(tmp_path, small, line, message):
     path = written(tmp_path / "a.jsonl", f'{{"text": "zero"}}\n{line}\n')
     with pytest.raises(ValueError, match=message):
         of_file(path)
-
-
-def test_what_has_no_white_space_is_not_taken_for_text(tmp_path, small):
-    with pytest.raises(ValueError, match="white space within 60 characters"):
-        of_file(written(tmp_path / "a.txt", "a" * 200))
 
 
 def test_other_mistakes_are_named(tmp_path):

@@ -6,29 +6,15 @@ import math
 import random
 import warnings
 from collections import Counter
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from src.tokens import bpe, unigram
-from src.tokens.bpe import count_words, split_words
-from src.tokens.unigram import (
-    BYTES,
-    ESCAPE,
-    PATTERN,
-    UnigramTokenizer,
-    backward,
-    best_path,
-    expect,
-    forward,
-    lattice,
-    maximise,
-    posteriors,
-    sample_path,
-    seed_pieces,
-)
+from src.tokens.bpe import split_words
+from src.tokens.unigram import BYTES, ESCAPE, PATTERN, UnigramTokenizer
 
 TEXT = (
     "The whole of science is nothing more than a refinement of everyday thinking. Thinking in "
@@ -71,53 +57,51 @@ def weigh(paths, log_probs):
     return [math.prod(math.exp(log_probs[token]) for token in path) for path in paths]
 
 
-def test_the_cases_have_many_segmentations():
-    numbers = [sum(1 for _ in segmentations(word, ids)) for word, ids, _ in CASES]
-    assert len(CASES) == 200
-    assert max(numbers) > 50 > 1 == min(numbers)
-
-
 def test_the_forward_and_the_backward_sum_are_the_sum_over_all_segmentations():
     for word, ids, log_probs in CASES:
-        edges = lattice(word, ids)
+        edges = unigram.lattice(word, ids)
         total = math.log(sum(weigh(segmentations(word, ids), log_probs)))
-        assert forward(edges, log_probs)[-1] == pytest.approx(total, rel=1e-12)
-        assert backward(edges, log_probs)[0] == pytest.approx(total, rel=1e-12)
+        assert unigram.forward(edges, log_probs)[-1] == pytest.approx(total, rel=1e-12)
+        assert unigram.backward(edges, log_probs)[0] == pytest.approx(total, rel=1e-12)
 
 
 def test_viterbi_finds_the_best_of_all_segmentations():
+    numbers = set()
     for word, ids, log_probs in CASES:
         paths = list(segmentations(word, ids))
-        probabilities = weigh(paths, log_probs)
-        path, log_prob = best_path(lattice(word, ids), log_probs)
+        numbers.add(len(paths))
+        best = max(weigh(paths, log_probs))
+        path, log_prob = unigram.best_path(unigram.lattice(word, ids), log_probs)
         assert path in paths  # equals may be there, by the same tokens in another order
-        assert weigh([path], log_probs)[0] == pytest.approx(max(probabilities), rel=1e-12)
-        assert log_prob == pytest.approx(math.log(max(probabilities)), rel=1e-12)
+        assert weigh([path], log_probs)[0] == pytest.approx(best, rel=1e-12)
+        assert log_prob == pytest.approx(math.log(best), rel=1e-12)
+    assert max(numbers) > 50
 
 
 def test_the_posteriors_are_those_of_all_segmentations():
     for word, ids, log_probs in CASES:
-        paths = list(segmentations(word, ids))
-        pieces = list(ids)
+        paths, pieces = list(segmentations(word, ids)), list(ids)
         weights = weigh(paths, log_probs)
         expected = Counter()
         for path, weight in zip(paths, weights, strict=True):
-            start = 0
-            for token in path:
-                end = start + len(pieces[token])
+            ends = [*accumulate(len(pieces[token]) for token in path)]
+            for start, end, token in zip([0, *ends], ends, path, strict=False):
                 expected[start, end, token] += weight / sum(weights)
-                start = end
-        found = {
-            tuple(edge[:3]): edge.probability for edge in posteriors(lattice(word, ids), log_probs)
-        }
+        edges = unigram.lattice(word, ids)
+        found = {tuple(edge[:3]): edge.probability for edge in unigram.posteriors(edges, log_probs)}
         assert found == pytest.approx(expected, rel=1e-10)
+        counts = Counter()
+        for (_, _, token), m in found.items():
+            counts[token] += 7 * m
+        got = dict(enumerate(unigram.expect([edges], [7], log_probs).counts))
+        assert got == pytest.approx({token: counts[token] for token in got})
 
 
 def test_the_loss_of_a_token_with_one_place_is_what_the_word_loses_without_it():
     compared = 0
     for word, ids, log_probs in CASES:
-        edges = lattice(word, ids)
-        losses = expect([edges], [3], log_probs).losses
+        edges = unigram.lattice(word, ids)
+        losses = unigram.expect([edges], [3], log_probs).losses
         paths = list(segmentations(word, ids))
         places = Counter(token for ending in edges for _, token in ending)
         for token in (token for token, n in places.items() if n == 1):
@@ -129,69 +113,48 @@ def test_the_loss_of_a_token_with_one_place_is_what_the_word_loses_without_it():
     assert compared > 400
 
 
-def test_segmentations_are_drawn_in_proportion_to_their_probability():
+@pytest.mark.parametrize("sharpness", [0.0, 0.5, 1.0])
+def test_segmentations_are_drawn_in_proportion_to_their_probability(sharpness):
     ids = {b"a": 0, b"aa": 1, b"aaa": 2}
     log_probs = [math.log(0.5), math.log(0.3), math.log(0.2)]
-    edges, generator, draws = lattice(b"aaa", ids), random.Random(0), 20_000
-    for sharpness in (0.0, 0.5, 1.0):
-        drawn = Counter(
-            tuple(sample_path(edges, log_probs, generator=generator, sharpness=sharpness))
-            for _ in range(draws)
-        )
-        paths = list(segmentations(b"aaa", ids))
-        weights = [p**sharpness for p in weigh(paths, log_probs)]
-        assert len(drawn) == len(paths) == 4
-        for path, weight in zip(paths, weights, strict=True):
-            p = weight / sum(weights)
-            # Four standard deviations, and the seed is fixed.
-            assert abs(drawn[tuple(path)] / draws - p) < 4 * math.sqrt(p * (1 - p) / draws)
-
-
-def test_a_sharp_draw_is_the_best_segmentation():
-    generator = random.Random(2)
-    for word, ids, log_probs in CASES:
-        edges = lattice(word, ids)
-        drawn = sample_path(edges, log_probs, generator=generator, sharpness=1e6)
-        log_prob = sum(log_probs[token] for token in drawn)
-        assert log_prob == pytest.approx(best_path(edges, log_probs)[1], abs=1e-3)
+    edges, options = unigram.lattice(b"aaa", ids), {"generator": random.Random(0)}
+    options["sharpness"] = sharpness
+    drawn = Counter(tuple(unigram.sample_path(edges, log_probs, **options)) for _ in range(20_000))
+    paths = list(segmentations(b"aaa", ids))
+    weights = [p**sharpness for p in weigh(paths, log_probs)]
+    assert len(drawn) == len(paths) == 4
+    for path, weight in zip(paths, weights, strict=True):
+        p = weight / sum(weights)
+        # Four standard deviations, and the seed is fixed.
+        assert abs(drawn[tuple(path)] / 20_000 - p) < 4 * math.sqrt(p * (1 - p) / 20_000)
 
 
 # ---- numbers by hand -------------------------------------------------------------------------
 
 
 def test_the_word_aab_by_hand():
-    """a 1/2, b 1/4, ab 1/8, aa 1/8: a·a·b = 1/16, a·ab = 1/16, aa·b = 1/32; the sum is 5/32."""
+    """a 1/2, b 1/4, ab 1/8, aa 1/8: a·a·b = 1/16, a·ab = 1/16, aa·b = 1/32; the sum is 5/32.
+
+    Among equals the longest last token wins: a·ab.
+    """
     ids = {b"a": 0, b"b": 1, b"ab": 2, b"aa": 3}
     log_probs = [math.log(p) for p in (1 / 2, 1 / 4, 1 / 8, 1 / 8)]
-    edges = lattice(b"aab", ids)
+    edges = unigram.lattice(b"aab", ids)
     assert edges == [[], [(0, 0)], [(0, 3), (1, 0)], [(1, 2), (2, 1)]]
-    assert math.exp(forward(edges, log_probs)[-1]) == pytest.approx(5 / 32)
-    assert {(s, e): p for s, e, _, p in posteriors(edges, log_probs)} == pytest.approx(
+    assert math.exp(unigram.forward(edges, log_probs)[-1]) == pytest.approx(5 / 32)
+    assert unigram.best_path(edges, log_probs)[0] == [0, 2]
+    assert {(s, e): p for s, e, _, p in unigram.posteriors(edges, log_probs)} == pytest.approx(
         {(0, 1): 4 / 5, (1, 2): 2 / 5, (2, 3): 3 / 5, (1, 3): 2 / 5, (0, 2): 1 / 5}
     )
 
 
-def test_among_equals_the_longest_last_token_wins():
-    """a·a·b and a·ab are equally likely."""
-    ids = {b"a": 0, b"b": 1, b"ab": 2, b"aa": 3}
-    log_probs = [math.log(p) for p in (1 / 2, 1 / 4, 1 / 8, 1 / 8)]
-    assert best_path(lattice(b"aab", ids), log_probs)[0] == [0, 2]
-
-
-def test_a_word_of_n_bytes_has_two_to_the_n_minus_1_segmentations():
-    word = bytes(range(60))
-    ids = {word[i:j]: i * 61 + j for i in range(60) for j in range(i + 1, 61)}
-    log_probs = [0.0] * (61 * 61)  # each token weighs 1, so the sum counts
-    assert forward(lattice(word, ids), log_probs)[-1] == pytest.approx(59 * math.log(2))
-
-
 def test_a_word_that_nothing_spells_is_refused():
-    edges = lattice(b"ab", {b"a": 0})
-    assert forward(edges, [0.0])[-1] == -math.inf
+    edges = unigram.lattice(b"ab", {b"a": 0})
+    assert unigram.forward(edges, [0.0])[-1] == -math.inf
     for refused in (
-        lambda: best_path(edges, [0.0]),
-        lambda: posteriors(edges, [0.0]),
-        lambda: sample_path(edges, [0.0], generator=random.Random(0)),
+        lambda: unigram.best_path(edges, [0.0]),
+        lambda: unigram.posteriors(edges, [0.0]),
+        lambda: unigram.sample_path(edges, [0.0], generator=random.Random(0)),
     ):
         with pytest.raises(ValueError, match="some row of tokens spells, got one that none does"):
             refused()
@@ -199,10 +162,10 @@ def test_a_word_that_nothing_spells_is_refused():
 
 def test_a_token_that_is_impossible_is_never_used():
     ids, log_probs = {b"a": 0, b"aa": 1}, [-1.0, -math.inf]
-    edges = lattice(b"aa", ids)
-    assert best_path(edges, log_probs)[0] == [0, 0]
-    assert sample_path(edges, log_probs, generator=random.Random(0), sharpness=0) == [0, 0]
-    assert [edge.probability for edge in posteriors(edges, log_probs)] == [1, 0, 1]
+    edges = unigram.lattice(b"aa", ids)
+    assert unigram.best_path(edges, log_probs)[0] == [0, 0]
+    assert unigram.sample_path(edges, log_probs, generator=random.Random(0), sharpness=0) == [0, 0]
+    assert [edge.probability for edge in unigram.posteriors(edges, log_probs)] == [1, 0, 1]
 
 
 def test_a_word_of_ten_thousand_bytes_does_not_underflow():
@@ -212,10 +175,10 @@ def test_a_word_of_ten_thousand_bytes_does_not_underflow():
 
 
 def test_the_empty_word_is_certain_and_has_no_tokens():
-    assert lattice(b"", {b"a": 0}) == [[]]
-    assert forward([[]], []) == backward([[]], []) == [0.0]
-    assert best_path([[]], []) == ([], 0.0)
-    assert posteriors([[]], []) == []
+    assert unigram.lattice(b"", {b"a": 0}) == [[]]
+    assert unigram.forward([[]], []) == unigram.backward([[]], []) == [0.0]
+    assert unigram.best_path([[]], []) == ([], 0.0)
+    assert unigram.posteriors([[]], []) == []
 
 
 # ---- training --------------------------------------------------------------------------------
@@ -227,55 +190,19 @@ def trained(text=TEXT, **options):
     return UnigramTokenizer.train(text, **options), steps
 
 
-def test_em_never_lowers_the_likelihood_between_prunings():
-    _, steps = trained(em_steps=7)
-    rounds = {step.n_pieces for step in steps}
-    assert len(rounds) >= 5
+@pytest.mark.parametrize("vocabulary_size", [257, 258, 307])
+def test_em_never_lowers_the_likelihood_and_prunings_leave_three_quarters(vocabulary_size):
+    tokenizer, steps = trained(vocabulary_size=vocabulary_size, em_steps=7)
+    rounds = list(dict.fromkeys(step.n_pieces for step in steps))
     assert len(steps) == 8 * len(rounds)
     for before, after in pairwise(steps):
         if before.n_pieces == after.n_pieces:
             assert after.log_likelihood >= before.log_likelihood - 1e-9
-
-
-def test_each_pruning_leaves_three_quarters_down_to_the_number_asked_for():
-    _, steps = trained(vocabulary_size=307)
-    sizes = [size - 256 for size in dict.fromkeys(step.n_pieces for step in steps)]
-    assert sizes[-1] == 307 - 256 - 1  # one special token
-    assert sizes[1:] == [max(sizes[-1], int(0.75 * size)) for size in sizes[:-1]]
-
-
-def test_one_step_of_em_rises_from_any_start():
-    for seed in range(20):
-        draw = random.Random(seed)
-        pieces = [*BYTES, b"th", b"in", b"ing", b"think", b" the", b"nk"]
-        ids = {piece: token for token, piece in enumerate(pieces)}
-        words = count_words(TEXT, PATTERN)
-        lattices = [lattice(word.encode(), ids) for word in words]
-        log_probs = maximise([draw.expovariate(1) for _ in pieces], [-1.0] * len(pieces))
-        first = expect(lattices, words.values(), log_probs)
-        second = expect(lattices, words.values(), maximise(first.counts, log_probs))
-        assert second.log_likelihood > first.log_likelihood
-
-
-def test_expected_counts_cover_each_byte_once():
-    words = count_words(TEXT, PATTERN)
-    tokenizer, _ = trained()
-    lattices = [lattice(word.encode(), tokenizer.ids) for word in words]
-    counts = expect(lattices, words.values(), tokenizer.log_probs).counts
-    covered = sum(n * len(piece) for n, piece in zip(counts, tokenizer.pieces, strict=True))
-    assert covered == pytest.approx(len(TEXT.encode()), rel=1e-9)
-
-
-def test_an_expected_count_is_the_derivative_of_the_log_likelihood():
-    word, ids, log_probs = CASES[7]
-    edges, step = lattice(word, ids), 1e-6
-    counts = expect([edges], [1], log_probs).counts
-    for token in ids.values():
-        up, down = list(log_probs), list(log_probs)
-        up[token] += step
-        down[token] -= step
-        slope = (forward(edges, up)[-1] - forward(edges, down)[-1]) / (2 * step)
-        assert counts[token] == pytest.approx(slope, abs=1e-6)
+    for before, after in pairwise(rounds):
+        assert after - 256 == max(vocabulary_size - 257, int(0.75 * (before - 256)))
+    assert rounds[-1] == vocabulary_size - 1  # one special token
+    assert tokenizer.vocabulary_size == vocabulary_size
+    assert tokenizer.pieces[:256] == BYTES
 
 
 def test_probabilities_sum_to_one_and_every_byte_has_some():
@@ -283,23 +210,16 @@ def test_probabilities_sum_to_one_and_every_byte_has_some():
     assert math.fsum(map(math.exp, tokenizer.log_probs)) == pytest.approx(1, abs=1e-12)
     assert tokenizer.log_probs[0] == pytest.approx(math.log(ESCAPE / 256))  # NUL is not in TEXT
     assert min(tokenizer.log_probs[:256]) == tokenizer.log_probs[0]
+    learnt = tokenizer.log_probs[256:]
+    assert list(learnt) == sorted(learnt, reverse=True)
 
 
 def test_the_floor_is_no_evidence_for_a_byte():
     """A byte that is only ever drawn blindly keeps its floor, however often it occurs."""
-    log_probs = maximise([0.0] * 97 + [5.0] + [0.0] * 158 + [5.0], [math.log(ESCAPE / 256)] * 257)
-    assert log_probs[97] == pytest.approx(math.log(ESCAPE / 256))
+    floor, counts = math.log(ESCAPE / 256), [0.0] * 97 + [5.0] + [0.0] * 158 + [5.0]
+    log_probs = unigram.maximise(counts, [floor] * 257)
+    assert log_probs[97] == pytest.approx(floor)
     assert log_probs[256] == pytest.approx(math.log(1 - ESCAPE))
-
-
-def test_training_prunes_to_the_size_asked_for_and_keeps_the_bytes():
-    for vocabulary_size in (257, 258, 307, 331):
-        tokenizer, steps = trained(vocabulary_size=vocabulary_size)
-        assert tokenizer.vocabulary_size == vocabulary_size
-        assert tokenizer.pieces[:256] == BYTES
-        assert steps[-1].n_pieces == vocabulary_size - 1
-        sizes = [step.n_pieces for step in steps]
-        assert sizes == sorted(sizes, reverse=True)
 
 
 def test_training_is_deterministic_and_takes_an_iterable():
@@ -307,22 +227,6 @@ def test_training_is_deterministic_and_takes_an_iterable():
     again, _ = trained(text for text in (TEXT, TEXT))
     assert TEXT[-1] == "\n"
     assert (whole.pieces, whole.log_probs) == (again.pieces, again.log_probs)
-
-
-def test_learnt_tokens_are_ordered_by_probability():
-    tokenizer, _ = trained()
-    learnt = tokenizer.log_probs[256:]
-    assert list(learnt) == sorted(learnt, reverse=True)
-
-
-def test_a_learnt_vocabulary_spells_the_text_in_fewer_tokens_and_bits():
-    tokenizer, _ = trained()
-    counts = Counter(TEXT.encode())
-    total = counts.total()
-    as_bytes = math.fsum(n * math.log(n / total) for n in counts.values())
-    assert len(tokenizer.encode(TEXT)) < 0.7 * len(TEXT.encode())
-    assert tokenizer.log_prob(TEXT) > 0.9 * as_bytes
-    assert tokenizer.log_prob(TEXT) > tokenizer.best_log_prob(TEXT)
 
 
 def test_a_text_with_few_substrings_gives_a_smaller_vocabulary_and_says_so():
@@ -336,22 +240,18 @@ def test_a_text_with_few_substrings_gives_a_smaller_vocabulary_and_says_so():
 
 def test_seeds_are_ordered_by_the_bytes_that_they_cover():
     """abab 2 times 4, ab 4 times 2, both 8; aba and bab 2 times 3, cd 3 times 2, all 6; ba 4."""
-    seeds = [piece for piece, _ in seed_pieces({"abab": 2, "cd": 3}, 6)]
+    seeds = [piece for piece, _ in unigram.seed_pieces({"abab": 2, "cd": 3}, 6)]
     assert seeds == [b"ab", b"abab", b"aba", b"bab", b"cd", b"ba"]
 
 
 def test_seeds_are_whole_characters_and_occur_twice():
-    seeds = seed_pieces({"größe": 1, "größer": 1}, 1000)
+    seeds = unigram.seed_pieces({"größe": 1, "größer": 1}, 1000)
     assert (("größe").encode(), 2) in seeds
     assert ("ö".encode(), 2) in seeds
     assert all(piece.decode() and n == 2 and len(piece) > 1 for piece, n in seeds)
     assert "größer".encode() not in dict(seeds)
-    assert max(len(piece.decode()) for piece, _ in seed_pieces({"a" * 9: 2}, 99, longest=4)) == 4
-
-
-def test_expect_refuses_lattices_and_frequencies_that_do_not_match():
-    with pytest.raises(ValueError, match="zip"):
-        expect([[[]]], [1, 2], [])
+    short = unigram.seed_pieces({"a" * 9: 2}, 99, longest=4)
+    assert max(len(piece.decode()) for piece, _ in short) == 4
 
 
 # ---- the tokenizer ---------------------------------------------------------------------------
@@ -376,12 +276,6 @@ def test_any_text_comes_back(tokenizer, text, seed):
     assert tokenizer.best_log_prob(text) == pytest.approx(spelt, rel=1e-9)
 
 
-@settings(max_examples=200, deadline=None)
-@given(st.text())
-def test_words_join_to_the_text(text):
-    assert "".join(split_words(text, PATTERN)) == text
-
-
 def test_words_keep_the_space_before_them():
     words = split_words("a fox, 12 foxes\n\n  can't_do it", PATTERN)
     assert words == ["a", " fox", ",", " 12", " foxes", "\n\n ", " can", *"'t_", "do", " it"]
@@ -401,7 +295,7 @@ def test_without_a_pattern_tokens_may_cross_the_ends_of_words():
 
 
 def test_special_tokens_have_ids_that_no_text_makes():
-    tokenizer = UnigramTokenizer({b"ab": -1.0}, specials=("<|endoftext|>", "<|pad|>"))
+    tokenizer = UnigramTokenizer({b"ab": -1.0}, specials=iter(["<|endoftext|>", "<|pad|>"]))
     assert tokenizer.specials == {"<|endoftext|>": 257, "<|pad|>": 258}
     assert tokenizer.vocabulary_size == 259
     assert max(tokenizer.encode("ab<|endoftext|>")) == 256
@@ -409,44 +303,9 @@ def test_special_tokens_have_ids_that_no_text_makes():
     assert 258 not in tokenizer.encode("<|pad|><|endoftext|>", ["<|endoftext|>"])
     assert tokenizer.token_bytes(258) == b"<|pad|>"
     assert tokenizer.decode([256, 257]) == "ab<|endoftext|>"
-
-
-def test_of_overlapping_special_tokens_the_longest_wins():
-    tokenizer = UnigramTokenizer({}, specials=("<a>", "<a><b>"))
-    assert tokenizer.encode("<a><b><a>", ["<a>", "<a><b>"]) == [257, 256]
-
-
-def test_special_names_are_given_as_a_collection():
-    with pytest.raises(TypeError, match=r"collection of names, got the string '<\|endoftext"):
-        UnigramTokenizer({}).encode("a", "<|endoftext|>")
-    with pytest.raises(ValueError, match=r"got \['<pad>'\]"):
-        UnigramTokenizer({}).encode("a", ["<pad>"])
-
-
-def test_training_shows_a_bar_on_request(monkeypatch):
-    shown = []
-
-    def bar(items, description):
-        shown.append((len(items), description))
-        return items
-
-    monkeypatch.setattr(unigram, "progress_bar", bar)
-    _, steps = trained()
-    assert shown == []
-    trained(progress=True)
-    assert shown == [(len({step.n_pieces for step in steps}), "training")]
-
-
-def test_bytes_that_are_no_utf8_are_replaced_or_refused(tokenizer):
-    assert tokenizer.decode([195]) == "�"
-    with pytest.raises(UnicodeDecodeError):
-        tokenizer.decode([195], errors="strict")
-
-
-@pytest.mark.parametrize("token", [-1, 307, 10**9])
-def test_an_id_out_of_range_is_refused(tokenizer, token):
-    with pytest.raises(ValueError, match=f"from 0 to 306, got {token}"):
-        tokenizer.decode([token])
+    for make in (UnigramTokenizer, lambda _, **names: UnigramTokenizer.train("ab", 300, **names)):
+        with pytest.raises(TypeError, match=r"write \('<s>',\)"):
+            make({}, specials="<s>")
 
 
 @pytest.mark.parametrize(
@@ -467,13 +326,9 @@ def test_an_id_out_of_range_is_refused(tokenizer, token):
         (lambda: UnigramTokenizer({b"ab": -0.1, b"c": -0.1}), "at most 1, got 1.8"),
         (lambda: UnigramTokenizer({}, specials=("<s>", "<s>")), "different names"),
         (lambda: UnigramTokenizer({}, pattern="(a)|."), "without groups"),
-        (lambda: UnigramTokenizer({}).encode("ab\udc00"), r"lone surrogate U\+DC00"),
         (lambda: UnigramTokenizer({}).log_prob("ab\udc00"), r"expected text .* U\+DC00"),
         (lambda: UnigramTokenizer({}).posteriors("ab\udc00"), r"expected text .* U\+DC00"),
-        (
-            lambda: UnigramTokenizer({}).sample("a", generator=random.Random(), sharpness=-1),
-            "at least 0, got -1",
-        ),
+        (lambda: unigram.sample_path([[]], [], generator=None, sharpness=-1), "at least 0, got -1"),
     ],
 )
 def test_bad_input_is_refused(call, message):
@@ -481,46 +336,22 @@ def test_bad_input_is_refused(call, message):
         call()
 
 
-def test_the_cache_does_not_hand_out_what_a_caller_may_change(tokenizer):
-    ids = tokenizer.encode("thinking")
-    ids.clear()
-    assert tokenizer.decode(tokenizer.encode("thinking")) == "thinking"
-
-
-def test_special_tokens_may_come_from_any_iterable():
-    tokenizer, _ = trained(specials=iter(["<a>", "<b>"]))
-    assert tokenizer.specials == {"<a>": 305, "<b>": 306}
-
-
-def test_a_string_is_not_taken_for_names_of_special_tokens():
-    for refused in (
-        lambda: UnigramTokenizer({}, specials="<s>"),
-        lambda: UnigramTokenizer.train("abab", 300, specials="<s>"),
-    ):
-        with pytest.raises(TypeError, match=r"write \('<s>',\)"):
-            refused()
-
-
 # ---- files -----------------------------------------------------------------------------------
 
 
 def test_a_saved_tokenizer_comes_back_as_it_was(tmp_path):
     pieces = {b"\xff\x00": -2.5, "ö".encode(): -1 / 3, b"never": -math.inf, b"ab": -3}
+    path = tmp_path / "tokenizer.json"
     for one in (
         trained(specials=("<|endoftext|>", "<pad>"))[0],
         UnigramTokenizer(pieces, pattern=None, specials=()),
     ):
-        one.save(tmp_path / "tokenizer.json")
-        other = UnigramTokenizer.load(tmp_path / "tokenizer.json")
+        one.save(path)
+        other = UnigramTokenizer.load(path)
         for name in ("pieces", "log_probs", "ids", "specials", "pattern"):
             assert getattr(other, name) == getattr(one, name)
         assert other.encode("refined ö ab" + TEXT) == one.encode("refined ö ab" + TEXT)
-
-
-def test_an_impossible_piece_is_written_as_json_knows_it(tmp_path):
-    UnigramTokenizer({b"never": -math.inf}).save(tmp_path / "tokenizer.json")
-    found = json.loads((tmp_path / "tokenizer.json").read_text(), parse_constant=pytest.fail)
-    assert found["pieces"][256] == ["never", None]
+    json.loads(path.read_text(), parse_constant=pytest.fail)  # JSON knows no infinity
 
 
 def test_a_pattern_of_ones_own_is_loaded_if_it_is_named(tmp_path):
@@ -599,39 +430,23 @@ def sentence_piece():
     return theirs, UnigramTokenizer(scores, pattern=None)
 
 
-SENTENCES = [
-    "unthinkable scientists",
-    "the refinement of words",
-    "everyday rethinking is daily",
-    "in",
-]
-
-
 def test_viterbi_agrees_with_sentencepiece(sentence_piece):
     theirs, ours = sentence_piece
-    lengths = set()
-    for line in SENTENCES:
+    for line in ("unthinkable scientists", "the refinement of words", "everyday rethinking is in"):
         pieces = [piece.replace("▁", " ").encode() for piece in theirs.encode(line, out_type=str)]
         assert [ours.token_bytes(token) for token in ours.encode(line)] == pieces
-        lengths.add(len(pieces))
-    assert max(lengths) > 5
+        assert len(pieces) > 4
 
 
 def test_the_sum_agrees_with_all_of_sentencepieces_n_best(sentence_piece):
     theirs, ours = sentence_piece
+    floor = math.log(ESCAPE / 256) + 1e-9  # what a byte has that is no token of theirs
+    seen = {piece: t for piece, t in ours.ids.items() if ours.log_probs[t] > floor}
     numbers = []
     for word in ("thinking", "refined things", "everyday", "unthinking", "rethinking is"):
         found = theirs.nbest_encode_as_pieces(word, 512)
-        assert len(found) == sum(1 for _ in segmentations(word.encode(), seen_ids(ours)))
         numbers.append(len(found))
-        scores = [sum(theirs.get_score(theirs.piece_to_id(p)) for p in path) for path in found]
-        assert ours.log_prob(word) == pytest.approx(
-            math.log(math.fsum(map(math.exp, scores))), abs=1e-4
-        )
+        assert len(found) == len(list(segmentations(word.encode(), seen)))
+        probs = [math.exp(sum(map(theirs.get_score, theirs.piece_to_id(path)))) for path in found]
+        assert ours.log_prob(word) == pytest.approx(math.log(math.fsum(probs)), abs=1e-4)
     assert 20 < max(numbers) < 512, numbers  # 512 is all that it would list
-
-
-def seen_ids(tokenizer):
-    """The ids of the tokens that are more than a byte's floor."""
-    floor = math.log(ESCAPE / 256) + 1e-9
-    return {piece: t for piece, t in tokenizer.ids.items() if tokenizer.log_probs[t] > floor}

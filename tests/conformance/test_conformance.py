@@ -11,6 +11,7 @@ import json
 import os
 import sys
 import unicodedata
+from collections import Counter
 from itertools import chain
 from pathlib import Path
 
@@ -45,9 +46,7 @@ def tokenizer(request):
 
 @pytest.fixture(scope="module")
 def tiktokens(tokenizer):
-    ranks = {
-        tokenizer.token_bytes(number): number for number in range(tokenizer.vocabulary_size - 1)
-    }
+    ranks = {tokenizer.token_bytes(n): n for n in range(tokenizer.vocabulary_size - 1)}
     return tiktoken.Encoding(
         "ours", pat_str=GPT2_PATTERN, mergeable_ranks=ranks, special_tokens=tokenizer.specials
     )
@@ -67,26 +66,12 @@ def differing(texts, ours, theirs):
     return [text[:60] for text in texts if ours(text) != theirs(text)]
 
 
-def test_the_kit_has_two_hundred_texts_and_every_byte_that_utf8_has():
-    assert len(set(ALL)) == len(ALL) >= 200
-    never = {0xC0, 0xC1, *range(0xF5, 0x100)}
-    assert set("".join(ALL).encode()) == set(range(256)) - never
-    assert max(map(len, ALL)) >= 2_000
-
-
 def test_words_never_cross_what_the_pattern_cuts():
     """The fast splitting of long and of ASCII texts, against the pattern itself."""
     joined = ["".join(ALL), " ".join(ALL), " ".join(ALL * 3)]
     ascii_only = [text.encode("ascii", "ignore").decode() for text in joined]
     for text in [*ALL, *joined, *ascii_only]:
-        assert list(count_words([text]).items()) == list(count_in_order(find_words(text)).items())
-
-
-def count_in_order(words):
-    counts = {}
-    for word in words:
-        counts[word] = counts.get(word, 0) + 1
-    return counts
+        assert list(count_words([text]).items()) == list(Counter(find_words(text)).items())
 
 
 @pytest.mark.parametrize("kind", TEXTS)
@@ -137,16 +122,13 @@ def test_decoding_any_ids_is_that_of_tiktoken(tokenizer, tiktokens):
 @pytest.mark.parametrize("context", ["a{}1", "!{}a", " {}'s"])
 def test_every_known_character_is_cut_as_others_cut_it(context):
     """Libraries carry different versions of Unicode, so only characters known to Python's count."""
-    known = [
-        chr(code)
-        for code in range(sys.maxunicode + 1)
-        if unicodedata.category(chr(code)) not in ("Cn", "Cs", "Co")
-    ]
+    every = map(chr, range(sys.maxunicode + 1))
+    known = [one for one in every if unicodedata.category(one) not in ("Cn", "Cs", "Co")]
     text = "\n".join(map(context.format, known))
     splitter = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
     spans = [span for _, span in splitter.pre_tokenize_str(text)]
     assert [text[start:end] for start, end in spans] == find_words(text)
-    assert list(count_words([text])) == list(count_in_order(find_words(text)))
+    assert list(count_words([text])) == list(Counter(find_words(text)))
 
 
 # --- training ---
@@ -175,16 +157,9 @@ def test_merges_are_those_of_the_oracle_and_of_rustbpe(kind):
     assert tokens_of(ours) == rust_merges(texts, 256 + 150)
 
 
-def test_merges_of_english_are_those_of_the_oracle():
-    text = "\n".join(document.text for document in load("python-docs").documents)[:20_000]
-    assert learn_merges(count_words([text]), 100) == oracle_train(find_words(text), 100)
-
-
-@pytest.mark.parametrize("vocabulary_size", [512, 1_024, 4_096])
-def test_merges_of_a_megabyte_of_english_are_those_of_rustbpe(vocabulary_size):
+def test_merges_of_a_megabyte_of_english_are_those_of_rustbpe():
     text = "\n".join(document.text for document in load("python-docs").documents)[:1_000_000]
-    ours = learn_merges(count_words([text]), vocabulary_size - 256)
-    assert tokens_of(ours) == rust_merges([text], vocabulary_size)
+    assert tokens_of(learn_merges(count_words([text]), 3_840)) == rust_merges([text], 4_096)
 
 
 # --- files of others ---
@@ -225,10 +200,8 @@ def test_a_tokenizer_json_that_tokenizers_wrote_gives_the_same_ids(tmp_path, mer
 
 def test_tokenizers_reads_the_gpt2_files_that_we_write(tmp_path, tokenizer):
     tokenizer.save_gpt2(tmp_path)
-    model = tokenizers.models.BPE.from_file(
-        str(tmp_path / "vocab.json"), str(tmp_path / "merges.txt")
-    )
-    peer = tokenizers.Tokenizer(model)
+    files = [str(tmp_path / name) for name in ("vocab.json", "merges.txt")]
+    peer = tokenizers.Tokenizer(tokenizers.models.BPE.from_file(*files))
     peer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
     assert not differing(ALL, tokenizer.encode, lambda text: peer.encode(text).ids)
 
@@ -240,5 +213,4 @@ def test_tiktoken_reads_the_gpt2_files_that_we_write(tmp_path, tokenizer, monkey
     ranks = data_gym_to_mergeable_bpe_ranks(
         str(tmp_path / "merges.txt"), str(tmp_path / "vocab.json"), clobber_one_byte_tokens=True
     )
-    last = tokenizer.vocabulary_size - 1
-    assert ranks == {tokenizer.token_bytes(number): number for number in range(last)}
+    assert ranks == {tokenizer.token_bytes(n): n for n in range(tokenizer.vocabulary_size - 1)}
