@@ -173,23 +173,6 @@ def test_neighbours_turned_are_halves_turned():
     assert greatest_difference(halves(our_way.mT, 1).mT, their_way) < 1e-14
 
 
-LLAMA_7B = {"context_length": 2_048, "layers": 32, "heads": 32, "channels": 4_096, "hidden": 11_008}
-SMOLLM2 = {"context_length": 8_192, "layers": 30, "heads": 9, "channels": 576, "hidden": 1_536}
-
-
-@pytest.mark.parametrize(
-    ("vocabulary_size", "options", "published"),
-    [
-        (32_000, LLAMA_7B, 6_738_415_616),
-        (49_152, SMOLLM2 | {"kv_heads": 3, "tied": True, "rotary_base": 1e5}, 134_515_008),
-    ],
-)
-def test_published_models_have_their_published_number_of_parameters(
-    vocabulary_size, options, published
-):
-    assert GPTConfig.llama(vocabulary_size, **options).parameters == published
-
-
 @pytest.mark.parametrize("causal", [True, False])
 def test_latent_attention_is_that_of_deepseek(hugging_face, causal):
     from transformers.models.deepseek_v2 import modeling_deepseek_v2 as deepseek
