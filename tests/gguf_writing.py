@@ -8,8 +8,8 @@ import numpy as np
 
 from src.tokens.files import bytes_to_unicode
 
-U32, I32, F32, BOOL, TEXT, ARRAY, U64 = 4, 5, 6, 7, 8, 9, 10
-FORMATS = {0: "B", U32: "I", I32: "i", F32: "f", BOOL: "B", U64: "Q", 12: "d"}
+U32, I32, F32, BOOL, TEXT, ARRAY = 4, 5, 6, 7, 8, 9
+FORMATS = {U32: "I", I32: "i"}
 LAYERS, HEADS, KV_HEADS, C, HIDDEN, LIMIT = 2, 4, 2, 32, 64, 12
 
 
@@ -98,10 +98,7 @@ class Gguf:
         return self
 
     def encoded(self):
-        counts = [
-            len(held) if given is None else given
-            for held, given in ((self.tensors, self.n_tensors), (self.values, self.n_values))
-        ]
+        counts = self.n_tensors or len(self.tensors), self.n_values or len(self.values)
         head = self.magic + struct.pack("<IQQ", self.version, *counts)
         head += b"".join(text(name) + value(said) for name, said in self.values)
         held = b""

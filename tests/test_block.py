@@ -6,7 +6,7 @@ from oracles import gradients, greatest_difference, normal
 from torch import nn, tensor
 from torch.nn import functional
 
-from src.attention.block import Block, FeedForward, LayerNorm, layer_norm
+from src.attention.block import Block, LayerNorm, layer_norm
 from src.attention.encoder_decoder import Decoder, Encoder, EncoderDecoder
 from src.attention.heads import recorded_weights
 from src.attention.masks import banded_mask, causal_mask, padding_mask
@@ -30,60 +30,39 @@ def randomised(module, seed=20):
     return module
 
 
-def norm_weights(norm, name):
-    return {f"{name}.weight": norm.gain, f"{name}.bias": norm.bias}
-
-
-def attention_weights(attention, name):
-    return {
-        f"{name}.in_proj_weight": attention.qkv.weight,
-        f"{name}.in_proj_bias": attention.qkv.bias,
-        f"{name}.out_proj.weight": attention.output.weight,
-        f"{name}.out_proj.bias": attention.output.bias,
-    }
-
-
-def feed_forward_weights(feed_forward):
-    return {
-        f"linear{i}.{kind}": getattr(layer, kind)
-        for i, layer in ((1, feed_forward.expand), (2, feed_forward.contract))
-        for kind in ("weight", "bias")
-    }
+NAMES = {  # of torch's layers, and ours
+    "self_attn": "attention",
+    "multihead_attn": "cross_attention",
+    "in_proj_": "qkv.",
+    "out_proj": "output",
+    "linear1": "feed_forward.expand",
+    "linear2": "feed_forward.contract",
+}
+NORMS = {"weight": "gain", "bias": "bias"}
 
 
 def torchs(block):
     """torch's own layer with the weights of a block of ours."""
     kind = nn.TransformerDecoderLayer if block.cross else nn.TransformerEncoderLayer
-    theirs = kind(
-        C,
-        HEADS,
-        HIDDEN,
-        dropout=0.0,
-        activation=functional.gelu,
-        batch_first=True,
-        norm_first=block.norm == "pre",
-        dtype=torch.float64,
-    )
-    weights = attention_weights(block.attention, "self_attn")
-    weights |= norm_weights(block.attention_norm, "norm1") | feed_forward_weights(
-        block.feed_forward
-    )
-    if block.cross:
-        weights |= attention_weights(block.cross_attention, "multihead_attn")
-        weights |= norm_weights(block.cross_norm, "norm2")
-    weights |= norm_weights(block.feed_forward_norm, "norm3" if block.cross else "norm2")
+    options = {"norm_first": block.norm == "pre", "dtype": torch.float64, "batch_first": True}
+    theirs = kind(C, HEADS, HIDDEN, dropout=0.0, activation=functional.gelu, **options)
+    norms = ["attention_norm", *["cross_norm"] * block.cross, "feed_forward_norm"]
+    names = NAMES | {
+        f"norm{i}.{old}": f"{norm}.{new}"
+        for i, norm in enumerate(norms, start=1)
+        for old, new in NORMS.items()
+    }
+    weights = {}
+    for name in theirs.state_dict():
+        ours = name
+        for old, new in names.items():
+            ours = ours.replace(old, new)
+        weights[name] = block.get_parameter(ours)
     theirs.load_state_dict(weights)
     return theirs
 
 
 # layer norm
-
-
-def test_layer_norm_is_worked_by_hand():
-    x = tensor([[1.0, 2.0, 6.0]])  # mean 3, variance (4 + 1 + 9) / 3
-    expected = tensor([[-2.0, -1.0, 3.0]]) / (14 / 3) ** 0.5 * 2 + 5
-    result = layer_norm(x, torch.full((3,), 2.0), torch.full((3,), 5.0), eps=0.0)
-    assert torch.allclose(result, expected)
 
 
 def test_layer_norm_written_out_is_torchs_and_so_is_the_module():
@@ -105,33 +84,16 @@ def test_a_constant_row_is_not_divided_by_zero():
     assert gradients(result, x)[0].isfinite().all()
 
 
-def test_layer_norm_takes_each_position_by_itself():
-    module, x = LayerNorm(C).double(), normal(B, T, C)
-    other = x.clone()
-    other[0, 2] += 1 + normal(C, seed=4)
-    changed = (module(x) != module(other)).any(-1).nonzero().tolist()
-    assert changed == [[0, 2]]
-
-
 # feed-forward network and block
 
 
-def test_a_feed_forward_network_is_two_matrices_around_its_activation(generator):
-    module = randomised(FeedForward(C, hidden=HIDDEN, activation=torch.tanh, generator=generator))
-    x = normal(B, T, C)
-    first, second = module.expand, module.contract
-    by_hand = torch.tanh(x @ first.weight.T + first.bias) @ second.weight.T + second.bias
-    assert greatest_difference(module(x), by_hand) < EXACT
-
-
-def test_a_feed_forward_network_is_four_times_as_wide_unless_told_otherwise(generator):
-    assert FeedForward(C, generator=generator).expand.out_features == 4 * C
+def block_of(generator, **options):
+    return randomised(Block(C, heads=HEADS, hidden=HIDDEN, **options, generator=generator))
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
 def test_a_block_is_torchs_encoder_layer(generator, norm):
-    ours = randomised(Block(C, heads=HEADS, hidden=HIDDEN, norm=norm, generator=generator))
-    x = normal(B, T, C).requires_grad_()
+    ours, x = block_of(generator, norm=norm), normal(B, T, C).requires_grad_()
     mine, theirs = ours(x, causal=True), torchs(ours)(x, src_mask=~causal_mask(T))
     assert greatest_difference(mine, theirs) < EXACT
     assert greatest_difference(*gradients(mine, x), *gradients(theirs, x)) < EXACT
@@ -139,30 +101,21 @@ def test_a_block_is_torchs_encoder_layer(generator, norm):
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
 def test_a_block_with_cross_attention_is_torchs_decoder_layer(generator, norm):
-    ours = randomised(
-        Block(C, heads=HEADS, hidden=HIDDEN, norm=norm, cross=True, generator=generator)
-    )
-    x, memory = normal(B, T, C).requires_grad_(), normal(B, S, C, seed=2).requires_grad_()
-    lengths = tensor([3, S])
-    mine = ours(x, memory, causal=True, memory_mask=padding_mask(lengths, S))
-    theirs = torchs(ours)(
-        x,
-        memory,
-        tgt_mask=~causal_mask(T),
-        memory_key_padding_mask=~padding_mask(lengths, S)[:, 0],
-    )
-    assert greatest_difference(mine, theirs) < EXACT
-    for one, other in zip(gradients(mine, x, memory), gradients(theirs, x, memory), strict=True):
-        assert greatest_difference(one, other) < EXACT
+    ours, mask = block_of(generator, norm=norm, cross=True), padding_mask(tensor([3, S]), S)
+    parts = normal(B, T, C).requires_grad_(), normal(B, S, C, seed=2).requires_grad_()
+    hidden = {"tgt_mask": ~causal_mask(T), "memory_key_padding_mask": ~mask[:, 0]}
+    mine, theirs = ours(*parts, causal=True, memory_mask=mask), torchs(ours)(*parts, **hidden)
+    pairs = [(mine, theirs), *zip(gradients(mine, *parts), gradients(theirs, *parts), strict=True)]
+    assert all(greatest_difference(*pair) < EXACT for pair in pairs)
+
+
+SIZES = {"channels": C, "heads": HEADS, "hidden": HIDDEN}
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
 def test_an_encoder_is_torchs_encoder(generator, norm):
-    ours = randomised(
-        Encoder(LAYERS, channels=C, heads=HEADS, hidden=HIDDEN, norm=norm, generator=generator)
-    )
-    lengths = tensor([3, S])
-    x, mask = normal(B, S, C), padding_mask(lengths, S)
+    ours = randomised(Encoder(LAYERS, **SIZES, norm=norm, generator=generator))
+    x, mask = normal(B, S, C), padding_mask(tensor([3, S]), S)
     theirs = x
     for block in ours.blocks:
         theirs = torchs(block).eval()(theirs, src_key_padding_mask=~mask[:, 0])
@@ -172,21 +125,14 @@ def test_an_encoder_is_torchs_encoder(generator, norm):
     assert greatest_difference(ours(x, mask=mask)[mask[:, 0]], theirs[mask[:, 0]]) < EXACT
 
 
-def test_a_decoder_without_a_memory_is_an_encoder_with_a_causal_mask(generator):
-    decoder = randomised(Decoder(LAYERS, channels=C, heads=HEADS, generator=generator))
-    encoder = Encoder(LAYERS, channels=C, heads=HEADS, generator=generator).double()
+@pytest.mark.parametrize("mask", [None, banded_mask(T, 2)])
+def test_a_decoder_without_a_memory_is_an_encoder_with_a_causal_mask(generator, mask):
+    """A mask of its own only forbids more."""
+    decoder = randomised(Decoder(LAYERS, **SIZES, generator=generator))
+    encoder = Encoder(LAYERS, **SIZES, generator=generator).double()
     encoder.load_state_dict(decoder.state_dict())
-    x = normal(B, T, C)
-    assert greatest_difference(decoder(x), encoder(x, mask=causal_mask(T))) < EXACT
-
-
-def test_the_masks_of_a_decoder_only_forbid_more(generator):
-    decoder = randomised(Decoder(LAYERS, channels=C, heads=HEADS, generator=generator))
-    encoder = Encoder(LAYERS, channels=C, heads=HEADS, generator=generator).double()
-    encoder.load_state_dict(decoder.state_dict())
-    x, band = normal(B, T, C), banded_mask(T, 2)
-    both = encoder(x, mask=band & causal_mask(T))
-    assert greatest_difference(decoder(x, mask=band), both) < EXACT
+    x, both = normal(B, T, C), causal_mask(T) if mask is None else mask & causal_mask(T)
+    assert greatest_difference(decoder(x, mask=mask), encoder(x, mask=both)) < EXACT
 
 
 def test_a_rotary_block_rotates_its_own_attention_and_not_that_to_a_memory(generator):
@@ -201,37 +147,6 @@ def test_every_norm_of_a_decoder_has_the_eps_that_was_asked_for(generator):
     assert norms == [0.25] * 7
 
 
-@pytest.mark.parametrize("bias", [False, True])
-def test_a_block_has_as_many_parameters_as_the_formula_says(generator, bias):
-    block = Block(C, heads=HEADS, bias=bias, generator=generator)
-    expected = 12 * C * C + (13 if bias else 2) * C
-    assert sum(p.numel() for p in block.parameters()) == expected
-
-
-def test_only_attention_moves_information_between_positions(generator):
-    block = randomised(Block(C, heads=HEADS, generator=generator))
-    with torch.no_grad():
-        block.attention.output.weight.zero_()
-    x = normal(B, T, C)
-    other = x.clone()
-    other[:, 2] += 1
-    changed = (block(x) != block(other)).any(-1)
-    assert changed.tolist() == [[t == 2 for t in range(T)]] * B
-
-
-@pytest.mark.parametrize("changed", range(T))
-def test_a_decoder_is_causal_bit_for_bit(generator, changed):
-    decoder = randomised(
-        Decoder(LAYERS, channels=C, heads=HEADS, cross=True, generator=generator)
-    ).float()
-    x, memory = normal(B, T, C).float(), normal(B, S, C, seed=2).float()
-    other = x.clone()
-    other[:, changed] += 1
-    before, after = decoder(x, memory), decoder(other, memory)
-    assert torch.equal(before[:, :changed], after[:, :changed])
-    assert (before[:, changed:] != after[:, changed:]).any(-1).all()
-
-
 def test_dropout_falls_on_what_is_added_and_on_the_attention_weights(generator):
     block = Block(C, heads=HEADS, dropout=0.99999, generator=generator)
     x = normal(B, T, C).float()
@@ -244,7 +159,7 @@ def test_dropout_falls_on_what_is_added_and_on_the_attention_weights(generator):
 def test_what_a_post_norm_block_adds_is_dropped_before_the_norm(generator, cross):
     """With everything dropped, only the norms are left."""
     options = {"norm": "post", "cross": cross, "dropout": 0.99999}
-    block = randomised(Block(C, heads=HEADS, **options, generator=generator))
+    block = block_of(generator, **options)
     x, memory = normal(B, T, C), normal(B, S, C, seed=2) if cross else None
     norms = [block.attention_norm, block.feed_forward_norm]
     norms[1:1] = [block.cross_norm] if cross else []
@@ -267,35 +182,36 @@ def ids(below, *shape, seed=1):
     return torch.randint(1, below, shape, generator=torch.Generator().manual_seed(seed))
 
 
-def test_a_target_token_changes_no_logits_before_it_and_all_sources_matter(generator):
-    model = translator(generator)
+def moved_on(ids, place, below):
+    """The same ids, with another at one place."""
+    other = ids.clone()
+    other[:, place] = (other[:, place] + 1) % below
+    return other
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_a_target_token_changes_no_logits_before_it_and_all_sources_matter(generator, norm):
+    model = translator(generator, norm=norm)
     source, target = ids(13, B, S), ids(17, B, T, seed=2)
     logits = model(source, target)
     assert logits.shape == (B, T, 17)
     for t in range(T):
-        other = target.clone()
-        other[:, t] = (other[:, t] + 1) % 17
-        assert torch.equal(model(source, other)[:, :t], logits[:, :t])
-        assert (model(source, other)[:, t:] != logits[:, t:]).any(-1).all()
+        other = model(source, moved_on(target, t, 17))
+        assert torch.equal(other[:, :t], logits[:, :t])
+        assert (other[:, t:] != logits[:, t:]).any(-1).all()
     for s in range(S):
-        other = source.clone()
-        other[:, s] = (other[:, s] + 1) % 13
-        assert (model(other, target) != logits).any(-1).all()
+        assert (model(moved_on(source, s, 13), target) != logits).any(-1).all()
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
 def test_dropout_falls_on_the_embeddings_of_source_and_target(generator, norm):
     """With everything dropped, the biases of the norms are left, and these begin at zero."""
     model = translator(generator, norm=norm, dropout=0.99999)
-    source, target = ids(13, B, S), ids(17, B, T, seed=2)
     torch.manual_seed(0)  # dropout draws from torch's own generator
-    memory, mask = model.encode(source)
-    assert not memory.any()
-    assert not model.decode(target, memory, mask).any()
-    model.eval()
-    memory, mask = model.encode(source)
-    assert memory.all()
-    assert model.decode(target, memory, mask).all()
+    for training in (True, False):
+        memory, mask = model.train(training).encode(ids(13, B, S))
+        for states in (memory, model.decode(ids(17, B, T, seed=2), memory, mask)):
+            assert not states.any() if training else states.all()
 
 
 def test_padding_of_the_source_changes_nothing(generator):
@@ -336,22 +252,18 @@ def test_the_maps_of_every_layer_can_be_recorded(generator):
 # errors
 
 
-def test_a_norm_that_is_neither_pre_nor_post_is_refused(generator):
-    with pytest.raises(ValueError, match='"pre" or "post", got \'sandwich\''):
-        Block(C, heads=HEADS, norm="sandwich", generator=generator)
-
-
-def test_a_memory_and_cross_attention_come_together(generator):
-    x = normal(B, T, C).float()
-    with pytest.raises(ValueError, match="a memory for cross-attention"):
-        Block(C, heads=HEADS, cross=True, generator=generator)(x)
-    with pytest.raises(ValueError, match="no memory without cross-attention"):
-        Block(C, heads=HEADS, generator=generator)(x, x)
-
-
-def test_a_negative_depth_is_refused(generator):
-    with pytest.raises(ValueError, match="got -1"):
-        Encoder(-1, channels=C, heads=HEADS, generator=generator)
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda x, g: block_of(g, norm="sandwich"), '"pre" or "post", got \'sandwich\''),
+        (lambda x, g: block_of(g, cross=True)(x), "a memory for cross-attention"),
+        (lambda x, g: block_of(g)(x, x), "no memory without cross-attention"),
+        (lambda x, g: Encoder(-1, **SIZES, generator=g), "got -1"),
+    ],
+)
+def test_what_cannot_be_is_refused(generator, make, message):
+    with pytest.raises(ValueError, match=message):
+        make(normal(B, T, C), generator)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import math
 import re
 import textwrap
 from dataclasses import replace
-from itertools import count
+from itertools import count, groupby
 
 import pytest
 import torch
@@ -48,6 +48,11 @@ def onehot(ids):
     return torch.nn.functional.one_hot(ids, V).float()
 
 
+def yielding(*models):
+    """An entry that hands out these models, one a step."""
+    return lambda task, seed, clock: iter(models)
+
+
 # ---- the clock ---------------------------------------------------------------------------------
 
 
@@ -74,25 +79,16 @@ def test_entries_take_turns_and_the_same_time(monkeypatch):
     order = []
 
     def entry(name):
-        def steps(task, seed, clock):
-            while True:
-                order.append(name)
-                yield onehot
-
-        return steps
+        return lambda *_: (order.append(name) or onehot for _ in count())
 
     found = raced({"a": entry("a"), "b": entry("b")}, seconds=0.3)
-    turns = [each for each, before in zip(order, [None, *order], strict=False) if each != before]
-    assert turns == ["a", "b"] * 3
+    assert [name for name, _ in groupby(order)] == ["a", "b"] * 3
     assert found["a"]["steps"] == found["b"]["steps"] == order.count("a")
     assert math.isclose(found["a"]["seconds"], 0.3, abs_tol=0.03)
 
 
 def test_what_counts_is_the_model_that_was_yielded_last():
-    def entry(task, seed, clock):
-        yield lambda ids: onehot(ids)
-        yield lambda ids: 5 * onehot(ids)
-
+    entry = yielding(onehot, lambda ids: 5 * onehot(ids))
     found = raced({"a": entry}, score=lambda model: model(torch.tensor([[1]]))[0, 0, 1].item())
     assert (found["a"]["score"], found["a"]["steps"]) == (5, 2)
 
@@ -140,23 +136,37 @@ def test_a_model_that_cheats_or_has_another_shape_is_refused(model, message):
         check(model, task(), "a")
 
 
-@pytest.mark.parametrize("options", [{}, challenge.ROTARY, {"window": 3}])
-def test_a_gpt_is_not_refused(options):
+def gpt(**options):
     config = GPTConfig(V, context_length=T, **SMALL, **options)
-    check(GPT(config, generator=torch.Generator().manual_seed(0)), task(), "a")
+    return GPT(config, generator=torch.Generator().manual_seed(0))
 
 
-def test_an_n_gram_model_is_not_refused():
-    check(NgramModel.fit(task().stream.numpy(), order=3, vocabulary_size=V), task(), "a")
+N_GRAMS = NgramModel.fit(task().stream.numpy(), order=3, vocabulary_size=V)
 
 
-def test_a_model_that_begins_to_cheat_later_is_refused():
-    def entry(task, seed, clock):
-        yield onehot
-        yield lambda ids: shifted(ids, 1)
+@pytest.mark.parametrize("model", [gpt(), gpt(**challenge.ROTARY), gpt(window=3), N_GRAMS])
+def test_an_honest_model_is_not_refused(model):
+    check(model, task(), "a")
 
-    with pytest.raises(EntryError, match="it looks ahead"):
-        raced({"a": entry})
+
+def endless(task, seed, clock):
+    while clock.used < 2:
+        pass
+    yield onehot
+
+
+@pytest.mark.parametrize(
+    ("entry", "score", "message"),
+    [
+        (yielding(onehot, lambda ids: shifted(ids, 1)), loss_of, "it looks ahead"),
+        (endless, loss_of, r"a to be done after 0\.8 seconds, it used 2"),
+        (yielding(), loss_of, "it ended without one: write `yield model`"),
+        (ENTRY, lambda model: math.inf, "expected a finite score of a, got inf"),
+    ],
+)
+def test_a_race_that_is_not_fair_is_refused(entry, score, message):
+    with pytest.raises(EntryError, match=message):
+        raced({"a": entry}, score=score)
 
 
 def test_dropout_is_off_when_a_model_is_checked_and_scored():
@@ -166,35 +176,14 @@ def test_dropout_is_off_when_a_model_is_checked_and_scored():
     assert modes == [False]
 
 
-def test_an_entry_that_does_not_stop_is_refused():
-    def entry(task, seed, clock):
-        while clock.used < 2:
-            pass
-        yield onehot
-
-    with pytest.raises(EntryError, match=r"a to be done after 0\.8 seconds, it used 2"):
-        raced({"a": entry})
-
-
-def test_an_entry_without_a_model_is_refused():
-    with pytest.raises(EntryError, match="it ended without one: write `yield model`"):
-        raced({"a": lambda task, seed, clock: iter(())})
-
-
-def test_a_score_that_is_not_finite_is_refused():
-    with pytest.raises(EntryError, match="expected a finite score of a, got inf"):
-        raced({"a": ENTRY}, score=lambda model: math.inf)
-
-
 # ---- entries -----------------------------------------------------------------------------------
 
 
-def test_the_rate_rises_and_falls_in_a_line_to_nothing():
-    assert challenge.factor(0.0) == 0
-    assert challenge.factor(0.01) == 0.5
-    assert challenge.factor(0.02) == 1
-    assert math.isclose(challenge.factor(0.51), 0.5)
-    assert challenge.factor(1.0) == 0
+@pytest.mark.parametrize(
+    ("share", "expected"), [(0.0, 0), (0.01, 0.5), (0.02, 1), (0.51, 0.5), (1.0, 0)]
+)
+def test_the_rate_rises_and_falls_in_a_line_to_nothing(share, expected):
+    assert math.isclose(challenge.factor(share), expected)
 
 
 def test_a_gpt_learns():
@@ -245,22 +234,13 @@ def test_a_verdict_needs_five_seeds_and_a_small_p(minus, expected):
 
 
 def test_an_entry_like_the_baseline_does_not_win():
-    minus = []
-    for seed in range(5):
-        found = raced({"baseline": ENTRY, "mine": replace(ENTRY)}, seed=seed)
-        minus.append(found["mine"]["score"] - found["baseline"]["score"])
+    runs = [raced({"baseline": ENTRY, "mine": replace(ENTRY)}, seed=seed) for seed in range(5)]
+    minus = [found["mine"]["score"] - found["baseline"]["score"] for found in runs]
     assert minus == [0.0] * 5
     assert verdict(minus) == "cannot tell"
 
 
-def test_a_seed_decides_the_first_weights():
-    still = Clock(100)  # at whose beginning the rate is 0
-    tables = [next(ENTRY(task(), seed, still)).embedding for seed in (0, 0, 1)]
-    assert torch.equal(tables[0], tables[1])
-    assert (tables[0] - tables[2]).abs().max() > 0.1
-
-
-def test_a_seed_decides_the_batches(monkeypatch):
+def test_a_seed_decides_the_first_weights_and_the_batches(monkeypatch):
     seen = []
 
     def batches(stream, *, seed, **sizes):
@@ -268,9 +248,11 @@ def test_a_seed_decides_the_batches(monkeypatch):
         return challenge.islice(Batches(stream, seed=seed, **sizes), 1)
 
     monkeypatch.setattr(challenge, "Batches", batches)
-    for seed in (0, 3):
-        next(ENTRY(task(), seed, Clock(100)))
-    assert seen == [0, 3]
+    still = Clock(100)  # at whose beginning the rate is 0
+    tables = [next(ENTRY(task(), seed, still)).embedding for seed in (0, 0, 3)]
+    assert torch.equal(tables[0], tables[1])
+    assert (tables[0] - tables[2]).abs().max() > 0.1
+    assert seen == [0, 0, 3]
 
 
 # ---- a reader's file ---------------------------------------------------------------------------
@@ -313,6 +295,9 @@ def test_tuning_takes_other_seeds_and_gives_no_verdict(tmp_path, capsys):
     assert not {100, 101} & {*challenge.Settings().seeds}
 
 
+NO_LOGITS = "def e(*_):\n yield lambda ids: ids\nENTRIES = {'e': e}"
+
+
 @pytest.mark.parametrize(
     ("text", "arguments", "message"),
     [
@@ -322,12 +307,8 @@ def test_tuning_takes_other_seeds_and_gives_no_verdict(tmp_path, capsys):
         (MINE, ["--seconds", "0"], "expected seconds above 0, got 0"),
         (MINE + 'ENTRIES["other"] = ENTRIES["mine"]', [], "with one of ['mine', 'other'], got"),
         ("a = 1", [], "to define ENTRIES, a dictionary of entries by their names, got None"),
-        (
-            "ENTRIES = {'mine': 3}",
-            [],
-            "'mine' of",
-        ),
-        ("def e(*_):\n yield lambda ids: ids\nENTRIES = {'e': e}", [], "expected e to give logits"),
+        ("ENTRIES = {'mine': 3}", [], "'mine' of"),
+        (NO_LOGITS, [], "expected e to give logits"),
     ],
 )
 def test_an_entry_that_cannot_run_is_explained(text, arguments, message, tmp_path, capsys):
@@ -336,17 +317,14 @@ def test_an_entry_that_cannot_run_is_explained(text, arguments, message, tmp_pat
     assert message in capsys.readouterr().err
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path, capsys):
-    with pytest.raises(SystemExit):
-        challenge.main([str(tmp_path / "none.py")])
-    assert "found no file" in capsys.readouterr().err
-
-
-def test_rules_are_on_the_page_of_the_record_and_in_the_help(capsys):
-    with pytest.raises(SystemExit):
-        challenge.main(["--help"])
-    assert challenge.RULES in capsys.readouterr().out
+def test_the_help_holds_the_rules_and_a_file_that_is_not_there_is_named(tmp_path, capsys):
+    for argument in ("--help", str(tmp_path / "none.py")):
+        with pytest.raises(SystemExit):
+            challenge.main([argument])
+    said = capsys.readouterr()
+    assert challenge.RULES in said.out
     assert all(f"\n{number}. " in f"\n{challenge.RULES}" for number in range(1, 7))
+    assert "found no file" in said.err
 
 
 # ---- the record --------------------------------------------------------------------------------
@@ -366,22 +344,16 @@ def test_entries_are_those_of_the_record():
     found = [(track, name) for track, name, _ in recorded()]
     assert found == [(track, name) for track, names in challenge.ENTRIES.items() for name in names]
     for track, name, entry in recorded():
-        ours = challenge.ENTRIES[track][name]
-        if "rate" in entry:
-            kept = {key: getattr(ours, key) for key in ("rate", "batch", "sizes", "options")}
-            assert kept == {key: entry[key] for key in kept}
+        for key in ("rate", "batch", "sizes", "options") if "rate" in entry else ():
+            assert getattr(challenge.ENTRIES[track][name], key) == entry[key]
 
 
 def test_the_best_rate_of_the_record_has_a_worse_one_on_either_side():
     for _, _, entry in recorded():
         if "rate" in entry:
-            below, best, above = [
-                [score for rate, score in entry["tried"] if side(rate, entry["rate"])]
-                for side in (float.__lt__, float.__eq__, float.__gt__)
-            ]
-            assert min(below + above) > best[0]
-            assert below
-            assert above
+            rates = [rate for rate, _ in sorted(entry["tried"], key=lambda each: each[1])]
+            assert rates[0] == entry["rate"]
+            assert min(rates) < rates[0] < max(rates)
 
 
 def test_verdicts_of_the_record_follow_from_its_differences():

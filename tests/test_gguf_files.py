@@ -14,14 +14,20 @@ MATRIX = np.arange(6 * 64, dtype=np.float32).reshape(6, 64) / 7 - 20
 Type = gguf.GGMLQuantizationType
 
 
-def file_of(**changes):
+def file_of(*values, **changes):
     made = Gguf(
         [("general.architecture", "llama"), ("a.list", Texts(["né", ""])), ("a.flag", True)],
         [("one", float32(MATRIX)), ("two", float32(MATRIX[0]))],
     )
     for name, changed in changes.items():
         setattr(made, name, changed)
+    made.values = [*values] or made.values
     return made
+
+
+@pytest.fixture
+def read(tmp_path):
+    return lambda made: GGUFFile(made.write(tmp_path / "f.gguf"))
 
 
 # ---- what the library writes ---------------------------------------------------------------------
@@ -87,32 +93,26 @@ def test_kinds_are_called_as_in_the_library():
         assert gguf.GGML_QUANT_SIZES[Type(number)] == (kind.block, kind.n_bytes)
 
 
-def test_a_value_is_asked_for_by_name_and_kind(tmp_path):
-    file = GGUFFile(file_of().write(tmp_path / "f"))
+def test_a_value_is_asked_for_by_name_and_kind(read):
+    file = read(file_of().set(n=3, x=3.0, numbers=Numbers(U32, [5, 6])))
     assert file.value("a.list", list) == ["né", ""]
     assert file.value("nothing", int, 3) == 3
-    assert Gguf([("n", 3)]).set(n=4).values == [("n", 4)]
+    assert file.value("numbers", np.ndarray).tolist() == [5, 6]
+    assert isinstance(file.value("n", float), float)  # a whole number will do
     with pytest.raises(GGUFError, match=r"expected a value 'nothing' in .*, found none"):
         file.value("nothing", int)
     with pytest.raises(GGUFError, match=r"expected a\.flag in .* as int, got bool"):
         file.value("a.flag", int)
-
-
-def test_a_whole_number_will_do_as_a_float_and_no_other_way_round(tmp_path):
-    file = GGUFFile(Gguf([("n", 3), ("x", 3.0)]).write(tmp_path / "f"))
-    assert isinstance(file.value("n", float), float)
     with pytest.raises(GGUFError, match=r"expected x in .* as int, got float"):
         file.value("x", int)
 
 
-def test_the_alignment_of_a_file_counts(tmp_path):
-    made = file_of(alignment=128).set(general__alignment=128)
-    np.testing.assert_array_equal(GGUFFile(made.write(tmp_path / "f")).array("two"), MATRIX[0])
-
-
-def test_version_2_is_read(tmp_path):
-    path = file_of(version=2).write(tmp_path / "f")
-    np.testing.assert_array_equal(GGUFFile(path).array("one"), MATRIX)
+@pytest.mark.parametrize(
+    "made", [file_of(alignment=128).set(general__alignment=128), file_of(version=2)]
+)
+def test_another_alignment_and_version_2_are_read(read, made):
+    np.testing.assert_array_equal(read(made).array("one"), MATRIX)
+    np.testing.assert_array_equal(read(made).array("two"), MATRIX[0])
 
 
 # ---- files that nobody should trust --------------------------------------------------------------
@@ -120,116 +120,81 @@ def test_version_2_is_read(tmp_path):
 HUGE = 1 << 62
 
 
-def raw_array(kind, count, held=b""):
-    return Raw(struct.pack("<IIQ", ARRAY, kind, count) + held)
+def of_raw(form, *numbers, held=b""):
+    """A file of one value `a`, written as these numbers and bytes."""
+    return file_of(("a", Raw(struct.pack(form, *numbers) + held)))
 
 
-def tensor(**changes):
-    return ("one", float32(MATRIX)._replace(**changes))
+def of_tensor(**changes):
+    return file_of(tensors=[("one", float32(MATRIX)._replace(**changes))])
 
 
-HOSTILE = {
-    "another format": (file_of(magic=b"PK\3\4"), r"expected the four letters GGUF at byte 0"),
-    "a note of Git": (file_of(magic=b"vers"), "a note that Git leaves"),
-    "version 1": (file_of(version=1), "expected version 2 or 3 of GGUF in .*, got 1; write"),
-    "big-endian": (file_of(version=3 << 24), r"got 50331648 \(of the other byte order\)"),
-    "too many tensors": (file_of(n_tensors=HUGE), "expected 4,611,686,018,427,387,904 tensors"),
-    "one tensor too many": (file_of(n_tensors=3), "damaged|cut off"),
-    "too many values": (file_of(n_values=HUGE), "expected 4,611,686,018,427,387,904 values"),
-    "a value twice": (
-        file_of(values=[("a", 1), ("a", 2)]),
-        "expected each value once .* 'a' twice",
+TWICE = [("one", float32(MATRIX))] * 2
+SHARED = [("one", float32(MATRIX)), ("two", float32(MATRIX[0])._replace(start=0))]
+HOSTILE = [
+    (file_of(magic=b"PK\3\4"), r"expected the four letters GGUF at byte 0"),
+    (file_of(magic=b"vers"), "a note that Git leaves"),
+    (file_of(version=1), "expected version 2 or 3 of GGUF in .*, got 1; write"),
+    (file_of(version=3 << 24), r"got 50331648 \(of the other byte order\)"),
+    (file_of(n_tensors=HUGE), "expected 4,611,686,018,427,387,904 tensors"),
+    (file_of(n_tensors=3), "damaged|cut off"),
+    (file_of(n_values=HUGE), "expected 4,611,686,018,427,387,904 values"),
+    (file_of(("a", 1), ("a", 2)), "expected each value once .* 'a' twice"),
+    (of_raw("<IQ", 13, 0), "expected a kind of value from 0 to 12 for 'a' .* got 13"),
+    (of_raw("<IB", BOOL, 2), "expected 0 or 1 for 'a'"),
+    (
+        of_raw("<IQ", TEXT, HUGE),
+        r"'a' \(4,611,686,018,427,387,904 bytes\) .* only [\d,]+ bytes more",
     ),
-    "a kind of value that is none": (
-        file_of(values=[("a", Raw(struct.pack("<IQ", 13, 0)))]),
-        "expected a kind of value from 0 to 12 for 'a' .* got 13",
-    ),
-    "a flag that is neither": (
-        file_of(values=[("a", Raw(struct.pack("<IB", BOOL, 2)))]),
-        "expected 0 or 1 for 'a'",
-    ),
-    "a text that is too long": (
-        file_of(values=[("a", Raw(struct.pack("<IQ", TEXT, HUGE)))]),
-        r"expected 'a' \(4,611,686,018,427,387,904 bytes\) .* has only [\d,]+ bytes more",
-    ),
-    "a name that is too long": (
-        file_of(values=[("a" * 65_537, 1)]),
-        "expected the name of a value of at most 65,536 bytes .* got 65,537",
-    ),
-    "a text that is no UTF-8": (
-        file_of(values=[("a", Raw(struct.pack("<IQ", TEXT, 1) + b"\xff"))]),
-        "expected 'a' as UTF-8",
-    ),
-    "texts that are no UTF-8": (
-        file_of(values=[("a", Texts([b"\xff"]))]),
-        "expected the texts of 'a' as UTF-8",
-    ),
-    "an array that is too long": (
-        file_of(values=[("a", raw_array(U32, HUGE))]),
-        "expected 4,611,686,018,427,387,904 numbers of 'a'",
-    ),
-    "too many texts": (
-        file_of(values=[("a", raw_array(TEXT, HUGE))]),
-        "expected 4,611,686,018,427,387,904 texts of 'a'",
-    ),
-    "a text in an array that is too long": (
-        file_of(values=[("a", raw_array(TEXT, 2, struct.pack("<QQ", 0, HUGE)))]),
-        "expected all 2 texts of 'a'",
-    ),
-    "arrays in an array": (
-        file_of(values=[("a", raw_array(ARRAY, 1, struct.pack("<IQ", U32, 0)))]),
-        "expected texts or numbers in the array 'a' .* got arrays in an array",
-    ),
-    "an alignment that is none": (
-        file_of().set(general__alignment=48),
-        "expected general.alignment in .* power of 2 .* got 48",
-    ),
-    "an alignment that is a text": (file_of().set(general__alignment="32"), "as int, got str"),
-    "a tensor twice": (file_of(tensors=[tensor(), tensor()]), "expected each tensor once"),
-    "a tensor without axes": (file_of(tensors=[tensor(sizes=())]), "expected 1 to 4 axes of 'one'"),
-    "a tensor of five": (
-        file_of(tensors=[tensor(sizes=(1, 1, 1, 1, 1))]),
-        "expected 1 to 4 axes of 'one' .* got 5",
-    ),
-    "a size of 0": (file_of(tensors=[tensor(sizes=(64, 0))]), "expected sizes of 'one' above 0"),
-    "rows that are no blocks": (
-        file_of(tensors=[tensor(sizes=(33, 2), kind=8)]),
-        r"the first a multiple of 32 \(Q8_0\) .* got \[33, 2\]",
-    ),
-    "a kind that is not read": (
-        file_of(tensors=[tensor(kind=12)]),
-        "expected one of .* as F32, F16, Q4_1, Q8_0, got Q4_K; quantise",
-    ),
-    "a kind that is none": (file_of(tensors=[tensor(kind=77)]), "got kind 77"),
-    "sizes beyond the file": (
-        file_of(tensors=[tensor(sizes=(1 << 40, 1 << 40))]),
-        "expected one of .* within its .* bytes, got an end at",
-    ),
-    "a place beyond the file": (file_of(tensors=[tensor(start=1 << 50)]), "expected one .* within"),
-    "a place at no multiple": (
-        file_of(tensors=[tensor(start=4)]),
-        "expected one of .* at a multiple of 32, got 4",
-    ),
-    "tensors that share bytes": (
-        file_of(tensors=[tensor(), ("two", float32(MATRIX[0])._replace(start=0))]),
-        "expected tensors with bytes of their own in .*, got one and two|got two and one",
-    ),
-}
+    (file_of(("a" * 65_537, 1)), "name of a value of at most 65,536 bytes .* got 65,537"),
+    (of_raw("<IQ", TEXT, 1, held=b"\xff"), "expected 'a' as UTF-8"),
+    (file_of(("a", Texts([b"\xff"]))), "expected the texts of 'a' as UTF-8"),
+    (of_raw("<IIQ", ARRAY, U32, HUGE), "expected 4,611,686,018,427,387,904 numbers of 'a'"),
+    (of_raw("<IIQ", ARRAY, TEXT, HUGE), "expected 4,611,686,018,427,387,904 texts of 'a'"),
+    (of_raw("<IIQQQ", ARRAY, TEXT, 2, 0, HUGE), "expected all 2 texts of 'a'"),
+    (of_raw("<IIQIQ", ARRAY, ARRAY, 1, U32, 0), "in the array 'a' .* got arrays in an array"),
+    (file_of().set(general__alignment=48), "general.alignment in .* power of 2 .* got 48"),
+    (file_of().set(general__alignment="32"), "as int, got str"),
+    (file_of(tensors=TWICE), "expected each tensor once"),
+    (of_tensor(sizes=()), "expected 1 to 4 axes of 'one'"),
+    (of_tensor(sizes=(1, 1, 1, 1, 1)), "expected 1 to 4 axes of 'one' .* got 5"),
+    (of_tensor(sizes=(64, 0)), "expected sizes of 'one' above 0"),
+    (of_tensor(sizes=(33, 2), kind=8), r"a multiple of 32 \(Q8_0\) .* got \[33, 2\]"),
+    (of_tensor(kind=12), "expected one of .* as F32, F16, Q4_1, Q8_0, got Q4_K; quantise"),
+    (of_tensor(kind=77), "got kind 77"),
+    (of_tensor(sizes=(1 << 40, 1 << 40)), "one of .* within its .* bytes, got an end at"),
+    (of_tensor(start=1 << 50), "expected one .* within"),
+    (of_tensor(start=4), "expected one of .* at a multiple of 32, got 4"),
+    (file_of(tensors=SHARED), "with bytes of their own in .*, got one and two|got two and one"),
+]
 
 
-@pytest.mark.parametrize("name", HOSTILE)
-def test_a_hostile_file_is_refused_by_name(tmp_path, name):
-    made, message = HOSTILE[name]
+def most_bytes_held(function, *arguments):
+    tracemalloc.start()
+    try:
+        function(*arguments)
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(("made", "message"), HOSTILE)
+def test_a_hostile_file_is_refused_by_name_in_no_more_memory_than_it_brings(
+    tmp_path, made, message
+):
     path = made.write(tmp_path / "f.gguf")
-    with pytest.raises(GGUFError, match=message) as refused:
-        GGUFFile(path)
-    assert str(path) in str(refused.value)
+
+    def refused():
+        with pytest.raises(GGUFError, match=message) as error:
+            GGUFFile(path)
+        assert str(path) in str(error.value)
+
+    assert most_bytes_held(refused) < 1 << 20
 
 
 def test_a_file_that_is_cut_anywhere_is_refused(tmp_path):
-    whole = file_of().encoded()
+    whole, path = file_of().encoded(), tmp_path / "f.gguf"
     for length in range(len(whole)):
-        path = tmp_path / "f.gguf"
         path.write_bytes(whole[:length])
         with pytest.raises(GGUFError):
             GGUFFile(path)
@@ -237,12 +202,10 @@ def test_a_file_that_is_cut_anywhere_is_refused(tmp_path):
 
 def test_a_file_with_a_changed_byte_is_read_or_refused(tmp_path):
     """No other error, whichever byte of what precedes the numbers is changed, and however."""
-    whole = file_of().encoded()
+    whole, path, refused = file_of().encoded(), tmp_path / "f.gguf", 0
     head = len(whole) - 7 * 64 * 4
-    refused = 0
     for place in range(head):
         for changed in (0, 0xFF, whole[place] ^ 0x21):
-            path = tmp_path / "f.gguf"
             path.write_bytes(whole[:place] + bytes([changed]) + whole[place + 1 :])
             try:
                 file = GGUFFile(path)
@@ -253,39 +216,22 @@ def test_a_file_with_a_changed_byte_is_read_or_refused(tmp_path):
     assert refused > head / 2
 
 
-@pytest.mark.parametrize("name", [name for name in HOSTILE if "too" in name or "beyond" in name])
-def test_no_more_memory_is_taken_than_a_file_brings(tmp_path, name):
-    path = HOSTILE[name][0].write(tmp_path / "f.gguf")
-    tracemalloc.start()
-    try:
-        with pytest.raises(GGUFError):
-            GGUFFile(path)
-        most = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert most < 1 << 20
-
-
 def test_many_short_texts_take_a_few_times_their_bytes(tmp_path):
     """The worst that a file can bring: texts of two letters, 10 bytes each."""
     path = Gguf([("a", Texts([f"{n % 89 + 10}" for n in range(100_000)]))]).write(tmp_path / "f")
-    tracemalloc.start()
-    try:
-        GGUFFile(path)
-        most = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert most < 16 * path.stat().st_size
+    assert most_bytes_held(GGUFFile, path) < 16 * path.stat().st_size
 
 
-def test_numbers_that_are_not_finite_are_refused(tmp_path):
-    spoiled = np.where(MATRIX[2, 3] == MATRIX, np.nan, MATRIX)
-    file = GGUFFile(Gguf([], [("one", float32(spoiled))]).write(tmp_path / "f"))
-    with pytest.raises(GGUFError, match=r"expected finite numbers in one of .*, got NaN"):
-        file.array("one")
-    block = np.array([np.inf], "<f2").tobytes() + bytes([1]) + bytes(31)
-    file = GGUFFile(Gguf([], [("q", Tensor((32,), 8, block))]).write(tmp_path / "g"))
-    with pytest.raises(GGUFError, match="expected finite numbers in q"):
+@pytest.mark.parametrize(
+    ("tensor", "message"),
+    [
+        (float32(np.where(MATRIX[2, 3] == MATRIX, np.nan, MATRIX)), "numbers in q of .*, got NaN"),
+        (Tensor((32,), 8, np.array([np.inf], "<f2").tobytes() + bytes([1] + 31 * [0])), "in q"),
+    ],
+)
+def test_numbers_that_are_not_finite_are_refused(read, tensor, message):
+    file = read(Gguf([], [("q", tensor)]))
+    with pytest.raises(GGUFError, match=f"expected finite.*{message}"):
         file.array("q")
 
 
@@ -299,8 +245,3 @@ def test_what_is_no_file_or_not_there_is_named(tmp_path):
         GGUFFile(tmp_path / "empty")
     with pytest.raises(GGUFError, match=r"expected a tensor 'three' in .*, found none"):
         GGUFFile(file_of().write(tmp_path / "f")).array("three")
-
-
-def test_numbers_of_a_list_are_an_array(tmp_path):
-    file = GGUFFile(Gguf([("a", Numbers(U32, [5, 6]))]).write(tmp_path / "f"))
-    assert file.value("a", np.ndarray).tolist() == [5, 6]

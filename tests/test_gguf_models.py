@@ -32,7 +32,10 @@ from src.today.gguf_files import GGUFError, GGUFFile
 from src.today.gguf_models import ModelMissingError, config_of, load, open_model, packaged_file
 from src.today.gguf_tokenizers import tokenizer_of
 from src.tokens.bpe import GPT2_PATTERN, BytePairTokenizer
+from src.tokens.files import bytes_to_unicode
 
+ARRAYS, ALL, N = arrays(), tokens(), "tokenizer__ggml__"
+GAIN = ARRAYS["output_norm.weight"]
 IDS = torch.tensor([[5, 200, 31, 7, 0, 258]])
 
 
@@ -49,33 +52,31 @@ def kept(tmp_path):
 # ---- the model -----------------------------------------------------------------------------------
 
 
+PLACES = {
+    "attn_output.weight": "attention.output.weight",
+    "ffn_gate.weight": "feed_forward.gate.weight",
+    "ffn_up.weight": "feed_forward.expand.weight",
+    "ffn_down.weight": "feed_forward.contract.weight",
+    "attn_norm.weight": "attention_norm.gain",
+    "ffn_norm.weight": "feed_forward_norm.gain",
+}
+
+
 def expected_model():
     """The same Llama, its weights put into place here, one by one."""
     sizes = {"context_length": LIMIT, "layers": LAYERS, "heads": HEADS, "channels": C}
-    config = GPTConfig.llama(
-        len(tokens()),
-        **sizes,
-        hidden=HIDDEN,
-        kv_heads=KV_HEADS,
-        tied=True,
-        eps=1e-5,
-        rotary_base=53.0,
-    )
+    options = {"hidden": HIDDEN, "kv_heads": KV_HEADS, "tied": True, "eps": 1e-5}
+    config = GPTConfig.llama(len(ALL), **sizes, **options, rotary_base=53.0)
     model = GPT(config, generator=torch.Generator().manual_seed(3)).eval()
-    held = {name: torch.from_numpy(array) for name, array in arrays().items()}
+    held = {name: torch.from_numpy(array) for name, array in ARRAYS.items()}
     with torch.no_grad():
         model.embedding.copy_(held["token_embd.weight"])
         model.decoder.final_norm.gain.copy_(held["output_norm.weight"])
         for i, block in enumerate(model.decoder.blocks):
-            own = {name.split(".", 2)[2]: w for name, w in held.items() if f"blk.{i}." in name}
-            qkv = torch.cat([own[f"attn_{part}.weight"] for part in "qkv"])
+            qkv = torch.cat([held[f"blk.{i}.attn_{part}.weight"] for part in "qkv"])
             block.attention.qkv.weight.copy_(qkv)
-            block.attention.output.weight.copy_(own["attn_output.weight"])
-            block.feed_forward.gate.weight.copy_(own["ffn_gate.weight"])
-            block.feed_forward.expand.weight.copy_(own["ffn_up.weight"])
-            block.feed_forward.contract.weight.copy_(own["ffn_down.weight"])
-            block.attention_norm.gain.copy_(own["attn_norm.weight"])
-            block.feed_forward_norm.gain.copy_(own["ffn_norm.weight"])
+            for theirs, ours in PLACES.items():
+                block.get_parameter(ours).copy_(held[f"blk.{i}.{theirs}"])
     return model
 
 
@@ -104,14 +105,15 @@ def test_weights_are_decoded_once_and_then_mapped(path, kept, monkeypatch):
     assert [*kept.iterdir()] == [decoded]
 
 
-@pytest.mark.parametrize("damage", ["cut", "of another model", "empty"])
+@pytest.mark.parametrize(
+    "damage",
+    [lambda held: held[:-1], lambda held: b"", lambda held: held.replace(b"blocks", b"blacks")],
+)
 def test_kept_weights_that_are_not_whole_are_made_anew(path, kept, damage):
     first = load(path, kept_in=kept)(IDS)
     (decoded,) = kept.iterdir()
     held = decoded.read_bytes()
-    decoded.write_bytes(
-        {"cut": held[:-1], "empty": b""}.get(damage, held.replace(b"blocks", b"blacks"))
-    )
+    decoded.write_bytes(damage(held))
     assert torch.equal(load(path, kept_in=kept)(IDS), first)
     assert decoded.read_bytes() == held
 
@@ -119,7 +121,7 @@ def test_kept_weights_that_are_not_whole_are_made_anew(path, kept, damage):
 def test_another_file_has_other_kept_weights(path, tmp_path, kept):
     load(path, kept_in=kept)
     made = small_llama()
-    made.tensor("output_norm.weight", float32(2 * arrays()["output_norm.weight"]))
+    made.tensor("output_norm.weight", float32(2 * GAIN))
     other = load(made.write(tmp_path / "other.gguf"), kept_in=kept)
     assert greatest_difference(other(IDS), 2 * expected_model()(IDS)) < 1e-5
     assert len([*kept.iterdir()]) == 2
@@ -146,9 +148,7 @@ def test_what_is_kept_can_be_read_by_the_library(path, kept):
 
 def test_a_matrix_of_more_rows_than_columns_is_kept_column_by_column(path, kept):
     parameters = dict(load(path, kept_in=kept).named_parameters())
-    tall = {
-        name for name, held in parameters.items() if held.ndim == 2 and len(held) > held.shape[1]
-    }
+    tall = {n for n, held in parameters.items() if held.ndim == 2 and len(held) > held.shape[1]}
     assert {"embedding", "decoder.blocks.0.feed_forward.expand.weight"} <= tall
     by_columns = {name for name, held in parameters.items() if held.stride(0) == 1 < held.ndim}
     assert by_columns == tall
@@ -175,150 +175,82 @@ def test_rotary_positions_can_be_interpolated(tmp_path):
 def test_heads_can_be_narrower_than_the_channels_say(tmp_path):
     made = small_llama().set(llama__attention__key_length=4, llama__rope__dimension_count=4)
     made.set(llama__attention__value_length=4)
-    for i in range(LAYERS):
-        for part in "qkv":
-            name = f"blk.{i}.attn_{part}.weight"
-            made.tensor(name, float32(arrays()[name][: (HEADS if part == "q" else KV_HEADS) * 4]))
-        name = f"blk.{i}.attn_output.weight"
-        made.tensor(name, float32(arrays()[name][:, : HEADS * 4]))
+    for name, array in ARRAYS.items():
+        if "attn_output" in name:
+            made.tensor(name, float32(array[:, : HEADS * 4]))
+        elif "attn_" in name and "norm" not in name:
+            made.tensor(name, float32(array[: len(array) // 2]))
     assert config_of(GGUFFile(made.write(tmp_path / "f"))).head_width == 4
 
 
-def broken(change):
-    made = small_llama()
-    change(made)
-    return made
-
-
-def replaced(name, array):
-    return lambda made: made.tensor(name, array if array is None else float32(array))
-
-
-GAIN = arrays()["output_norm.weight"]
-FORGED = {
-    "another kind of model": (
-        lambda m: m.set(general__architecture="gpt2"),
-        "expected general.architecture \"llama\" in .*, got 'gpt2'",
-    ),
-    "no size": (
-        lambda m: m.set(llama__embedding_length=None),
-        "expected a value 'llama.embedding_length' in .*, found none",
-    ),
-    "a size that is a text": (
-        lambda m: m.set(llama__block_count="2"),
-        r"expected llama\.block_count in .* as int, got str",
-    ),
-    "a size of 0": (lambda m: m.set(llama__feed_forward_length=0), "hidden to be a whole number"),
-    "no heads": (lambda m: m.set(llama__attention__head_count=0), "describes no Llama"),
-    "heads that do not divide": (
-        lambda m: m.set(llama__attention__head_count_kv=3),
-        "describes no Llama .* expected kv_heads that divide the heads",
-    ),
-    "a number of layers that is made up": (
-        lambda m: m.set(llama__block_count=1 << 31),
-        "expected tensors of 2,147,483,648 blocks in .* got 2",
-    ),
-    "a context that is made up": (
-        lambda m: m.set(llama__context_length=1 << 31),
-        "expected llama.context_length of at most 1,048,576 in .*, got 2,147,483,648",
-    ),
-    "a width that is made up": (
-        lambda m: m.set(llama__feed_forward_length=1 << 31),
-        r"expected blk\.0\.ffn_down\.weight in .* to have the shape \(32, 2147483648\)",
-    ),
-    "experts": (lambda m: m.set(llama__expert_count=4), "expected no experts in .*, got 4"),
-    "scaled positions": (
-        lambda m: m.set(llama__rope__scaling__type="yarn"),
-        "expected rotary positions as they are or linear in .*, got 'yarn'",
-    ),
-    "a part of the channels turned": (
-        lambda m: m.set(llama__rope__dimension_count=4),
-        "expected llama.rope.dimension_count to be all 8 channels .* got 4",
-    ),
-    "eps of 0": (
-        lambda m: m.set(llama__attention__layer_norm_rms_epsilon=0.0),
-        "describes no Llama that is known: expected eps above 0",
-    ),
-    "no embedding": (replaced("token_embd.weight", None), "expected vocabulary_size to be"),
-    "a tensor that is missing": (
-        replaced("blk.1.attn_v.weight", None),
-        r"missing: blk\.1\.attn_v\.weight \(1\)",
-    ),
-    "a tensor that is unknown": (
-        replaced("blk.1.attn_q.bias", GAIN),
-        r"unknown: blk\.1\.attn_q\.bias \(1\)",
-    ),
-    "factors of positions": (replaced("rope_freqs.weight", GAIN), r"unknown: rope_freqs\.weight"),
-    "a wrong shape": (
-        replaced("blk.0.attn_k.weight", arrays()["blk.0.attn_q.weight"]),
-        r"expected blk\.0\.attn_k\.weight in .* the shape \(16, 32\), got \(32, 32\)",
-    ),
-    "a matrix the other way round": (
-        replaced("blk.0.ffn_up.weight", arrays()["blk.0.ffn_up.weight"].T),
-        r"expected blk\.0\.ffn_up\.weight in .* the shape \(64, 32\), got \(32, 64\)",
-    ),
-    "another tokenizer": (
-        lambda m: m.set(tokenizer__ggml__model="llama"),
-        "expected the tokenizer \"gpt2\" .* got 'llama' with 'smollm'",
-    ),
-    "other words": (
-        lambda m: m.set(tokenizer__ggml__pre="llama-bpe"),
-        r"the words of one of \['gpt-2', 'smollm'\], got 'gpt2' with 'llama-bpe'",
-    ),
-    "fewer tokens than vectors": (
-        lambda m: m.set(tokenizer__ggml__tokens=Texts(tokens()[:-1])),
-        "expected a kind for each of 261 tokens in .*, got 262",
-    ),
-    "a token less than vectors": (
-        lambda m: m.set(
-            tokenizer__ggml__tokens=Texts(tokens()[:-1]),
-            tokenizer__ggml__token_type=Numbers(I32, [3] * 3 + [1] * 258),
-            tokenizer__ggml__merges=Texts(MERGES[:-1]),
-        ),
+FORGED = [  # values, and what the refusal says of them
+    ({"general__architecture": "gpt2"}, "expected general.architecture \"llama\" in .*'gpt2'"),
+    ({"llama__embedding_length": None}, "a value 'llama.embedding_length' in .*, found none"),
+    ({"llama__block_count": "2"}, r"expected llama\.block_count in .* as int, got str"),
+    ({"llama__feed_forward_length": 0}, "hidden to be a whole number"),
+    ({"llama__attention__head_count": 0}, "describes no Llama"),
+    ({"llama__attention__head_count_kv": 3}, "no Llama .* kv_heads that divide the heads"),
+    ({"llama__block_count": 1 << 31}, "expected tensors of 2,147,483,648 blocks in .* got 2"),
+    ({"llama__context_length": 1 << 31}, "at most 1,048,576 in .*, got 2,147,483,648"),
+    ({"llama__feed_forward_length": 1 << 31}, r"ffn_down\.weight in .* \(32, 2147483648\)"),
+    ({"llama__expert_count": 4}, "expected no experts in .*, got 4"),
+    ({"llama__rope__scaling__type": "yarn"}, "as they are or linear in .*, got 'yarn'"),
+    ({"llama__rope__dimension_count": 4}, "dimension_count to be all 8 channels .* got 4"),
+    ({"llama__attention__layer_norm_rms_epsilon": 0.0}, "no Llama that is .* expected eps above 0"),
+    ({f"{N}model": "llama"}, "expected the tokenizer \"gpt2\" .* got 'llama' with 'smollm'"),
+    ({f"{N}pre": "llama-bpe"}, r"\['gpt-2', 'smollm'\], got 'gpt2' with 'llama-bpe'"),
+    ({f"{N}tokens": Texts(ALL[:-1])}, "expected a kind for each of 261 tokens in .*, got 262"),
+    (
+        {
+            f"{N}tokens": Texts(ALL[:-1]),
+            f"{N}token_type": Numbers(I32, [3] * 3 + [1] * 258),
+            f"{N}merges": Texts(MERGES[:-1]),
+        },
         "expected 262 tokens in .*, one for each vector, got 261",
     ),
-    "a token twice": (
-        lambda m: m.set(tokenizer__ggml__tokens=Texts([*tokens()[:-1], "the"])),
-        "expected 262 different tokens in .*, got 261",
-    ),
-    "tokens of another kind": (
-        lambda m: m.set(tokenizer__ggml__token_type=Numbers(I32, [3] * 3 + [6] * 259)),
-        r"expected tokens of the kinds 1 \(text\), 3 and 4 \(special\) in .*, got \[6\]",
-    ),
-    "a token without a merge": (
-        lambda m: m.set(tokenizer__ggml__merges=Texts(MERGES[:-1])),
-        "expected a merge for each entry of the vocabulary",
-    ),
-    "merges in another order": (
-        lambda m: m.set(tokenizer__ggml__merges=Texts(MERGES[::-1])),
-        "expected merge 2 to join two of the 258 tokens made before it, got 259",
-    ),
-    "a merge of three": (
-        lambda m: m.set(tokenizer__ggml__merges=Texts([*MERGES[:-1], "i n n"])),
-        "expected a merge of two tokens, got 'i n n'",
-    ),
-    "no end token": (
-        lambda m: m.set(tokenizer__ggml__tokens=Texts(["<|end|>", *tokens()[1:]])),
-        r"expected a special token <\|endoftext\|> in",
-    ),
-    "another chat template": (
-        lambda m: m.set(tokenizer__chat_template="{{ messages.__class__ }}"),
-        "expected the chat template of .* to be ChatML as it is known, got another",
-    ),
-}
+    ({f"{N}tokens": Texts([*ALL[:-1], "the"])}, "expected 262 different tokens in .*, got 261"),
+    ({f"{N}token_type": Numbers(I32, [3] * 3 + [6] * 259)}, r"1 \(text\), 3 .* in .*, got \[6\]"),
+    ({f"{N}merges": Texts(MERGES[:-1])}, "a merge for each entry of the vocabulary"),
+    ({f"{N}merges": Texts(MERGES[::-1])}, "merge 2 to join two of the 258 tokens .*, got 259"),
+    ({f"{N}merges": Texts([*MERGES[:-1], "i n n"])}, "a merge of two tokens, got 'i n n'"),
+    ({f"{N}tokens": Texts(["<|end|>", *ALL[1:]])}, r"expected a special token <\|endoftext\|> in"),
+    ({"tokenizer__chat_template": "{{ messages.__class__ }}"}, "to be ChatML .*, got another"),
+]
+FORGED_TENSORS = [
+    ("token_embd.weight", None, "expected vocabulary_size to be"),
+    ("blk.1.attn_v.weight", None, r"missing: blk\.1\.attn_v\.weight \(1\)"),
+    ("blk.1.attn_q.bias", GAIN, r"unknown: blk\.1\.attn_q\.bias \(1\)"),
+    ("rope_freqs.weight", GAIN, r"unknown: rope_freqs\.weight"),  # factors of positions
+    ("blk.0.attn_k.weight", ARRAYS["blk.0.attn_q.weight"], r"\(16, 32\), got \(32, 32\)"),
+    ("blk.0.ffn_up.weight", ARRAYS["blk.0.ffn_up.weight"].T, r"\(64, 32\), got \(32, 64\)"),
+]
 
 
-@pytest.mark.parametrize("name", FORGED)
-def test_a_forged_model_is_refused_by_name_before_a_weight_is_decoded(
-    tmp_path, kept, monkeypatch, name
+@pytest.fixture
+def assert_refused(kept, monkeypatch):
+    monkeypatch.setattr(gguf_models, "weights", None)  # would fail if a weight were decoded
+
+    def assertion(path, message):
+        with pytest.raises(GGUFError, match=message) as refused:
+            open_model(path, kept_in=kept)
+        assert str(path) in str(refused.value)
+        assert not kept.exists()
+
+    return assertion
+
+
+@pytest.mark.parametrize(("values", "message"), FORGED)
+def test_a_model_with_forged_values_is_refused_by_name(tmp_path, assert_refused, values, message):
+    assert_refused(small_llama().set(**values).write(tmp_path / "model.gguf"), message)
+
+
+@pytest.mark.parametrize(("name", "array", "message"), FORGED_TENSORS)
+def test_a_model_with_forged_tensors_is_refused_by_name(
+    tmp_path, assert_refused, name, array, message
 ):
-    change, message = FORGED[name]
-    path = broken(change).write(tmp_path / "model.gguf")
-    monkeypatch.setattr(gguf_models, "weights", None)
-    with pytest.raises(GGUFError, match=message) as refused:
-        open_model(path, kept_in=kept)
-    assert str(path) in str(refused.value)
-    assert not kept.exists()
+    made = small_llama().tensor(name, array if array is None else float32(array))
+    message = message if array is None or array is GAIN else f"expected {name} in .*{message}"
+    assert_refused(made.write(tmp_path / "model.gguf"), message)
 
 
 def test_weights_that_are_not_finite_leave_nothing_behind(tmp_path, kept):
@@ -333,7 +265,7 @@ def test_all_that_belongs_to_a_model_is_opened(path, kept):
     assert real.end == 0
     assert real.config is None
     assert real.chat is None
-    assert real.tokenizer.vocabulary_size == real.model.vocabulary_size == len(tokens())
+    assert real.tokenizer.vocabulary_size == real.model.vocabulary_size == len(ALL)
 
 
 def test_a_chat_template_that_is_known_is_opened(tmp_path, kept):
@@ -363,13 +295,8 @@ def test_a_package_with_another_file_is_refused(monkeypatch):
 
 # ---- the tokenizer -------------------------------------------------------------------------------
 
-TEXTS = [
-    "in the  1984 then",
-    "  42",
-    "a\x04b \xff t\x04he !\x04!",
-    "½ ² ١٢ 1.5",
-    "thin<|im_end|>\n\n3 \n",
-]
+TEXTS = ["in the  1984 then", "  42", "a\x04b \xff t\x04he !\x04!", "½ ² ١٢ 1.5"]
+TEXTS += ["thin<|im_end|>\n\n3 \n"]
 
 
 def library(digits):
@@ -404,13 +331,7 @@ def test_a_byte_without_a_token_is_lost_and_no_other(path):
 
 
 def test_a_tokenizer_with_all_bytes_is_saved_as_any_other(tmp_path):
-    from src.tokens.files import bytes_to_unicode
-
-    spelled = [
-        *SPECIALS,
-        *bytes_to_unicode().values(),
-        *(merge.replace(" ", "") for merge in MERGES),
-    ]
+    spelled = [*SPECIALS, *bytes_to_unicode().values(), *ALL[-len(MERGES) :]]
     made = small_llama().set(
         tokenizer__ggml__tokens=Texts(spelled),
         tokenizer__ggml__token_type=Numbers(I32, [3] * 3 + [1] * (len(spelled) - 3)),
@@ -418,8 +339,7 @@ def test_a_tokenizer_with_all_bytes_is_saved_as_any_other(tmp_path):
     )
     tokenizer = tokenizer_of(GGUFFile(made.write(tmp_path / "f")))
     assert not tokenizer.missing
-    tokenizer.save(tmp_path / "tokenizer.json")
-    assert BytePairTokenizer.load(tmp_path / "tokenizer.json").encode("in the 12") == (
-        tokenizer.encode("in the 12")
-    )
     assert tokenizer.pattern == GPT2_PATTERN
+    tokenizer.save(tmp_path / "tokenizer.json")
+    again = BytePairTokenizer.load(tmp_path / "tokenizer.json")
+    assert again.encode("in the 12") == tokenizer.encode("in the 12")

@@ -31,10 +31,6 @@ def config_with(**options):
     return GPTConfig(V, context_length=T, layers=LAYERS, heads=H, channels=C, **options)
 
 
-def parts():
-    return (normal(B, heads, T, D, seed=seed) for seed, heads in ((1, H), (2, H), (3, H)))
-
-
 # caches of windows
 
 
@@ -44,22 +40,6 @@ def test_a_rolling_cache_is_worked_by_hand():
     assert config.cached(5) == (2 + 5 + 2) * 2 * C  # local, global, local
     assert config.cached(1) == LAYERS * 2 * C
     assert config_with().cached(5) == 5 * config.cached_per_token
-
-
-def test_a_window_of_one_keeps_nothing():
-    model = GPT(config_with(window=1), generator=torch.Generator().manual_seed(0))
-    cache = model.new_cache(rolling=True)
-    model(torch.zeros(B, T, dtype=torch.long), cache=cache)
-    assert [each.n_bytes for each in cache] == [0] * LAYERS
-    assert model.config.cached(T) == 0
-    assert cache[0].length == T
-
-
-def test_a_cache_that_does_not_roll_keeps_everything():
-    model = GPT(config_with(window=2), generator=torch.Generator().manual_seed(0))
-    cache = model.new_cache()
-    model(torch.zeros(B, T, dtype=torch.long), cache=cache)
-    assert sum(each.n_bytes for each in cache) == 4 * B * T * model.config.cached_per_token
 
 
 def test_a_window_cache_refuses_what_the_other_does():
@@ -86,28 +66,6 @@ def test_a_sink_is_worked_by_hand():
     assert torch.allclose(output, torch.tensor([[5.0]]))
 
 
-def test_a_sink_is_a_gate_on_plain_attention():
-    (q, k, v), sink = parts(), normal(H, 1, 1, seed=4)
-    plain, weights = scaled_dot_product_attention(q, k, v, causal=True)
-    later = torch.ones(T, T, dtype=torch.bool).triu(1)
-    scores = (q @ k.mT / math.sqrt(D)).masked_fill(later, -torch.inf)
-    gate = (scores.logsumexp(-1, keepdim=True) - sink).sigmoid()
-    gated, smaller = scaled_dot_product_attention(q, k, v, causal=True, sink=sink)
-    assert greatest_difference(gated, gate * plain) < EXACT
-    assert greatest_difference(smaller, gate * weights) < EXACT
-    bare, none = scaled_dot_product_attention(q, k, v, causal=True, sink=sink, need_weights=False)
-    assert none is None
-    assert torch.equal(bare, gated)
-
-
-def test_a_sink_of_minus_infinity_is_none():
-    q, k, v = parts()
-    nothing = torch.full((1, 1), -torch.inf, dtype=q.dtype)
-    plain, _ = scaled_dot_product_attention(q, k, v, causal=True)
-    found, _ = scaled_dot_product_attention(q, k, v, causal=True, sink=nothing)
-    assert greatest_difference(found, plain) < EXACT
-
-
 # against transformers
 
 
@@ -117,41 +75,30 @@ def test_a_sink_is_that_of_gpt_oss():
 
     q, k, v = normal(B, H, T, D), normal(B, G, T, D, seed=2), normal(B, G, T, D, seed=3)
     sinks = normal(H, seed=4)
-    later = torch.ones(T, T, dtype=torch.bool).triu(1)
-    mask = torch.zeros(T, T, dtype=q.dtype).masked_fill(later, -torch.inf)
+    mask = torch.full((T, T), -torch.inf, dtype=q.dtype).triu(1)
     theirs = SimpleNamespace(num_key_value_groups=H // G, sinks=sinks, training=False)
     expected, weights = eager_attention_forward(theirs, q, k, v, mask, D**-0.5)
-    ours, of_ours = scaled_dot_product_attention(
-        q, k, v, causal=True, sink=sinks[:, None, None], grouped=True
-    )
+    options = {"causal": True, "sink": sinks[:, None, None], "grouped": True}
+    ours, of_ours = scaled_dot_product_attention(q, k, v, **options)
     assert greatest_difference(ours, expected.transpose(1, 2)) < EXACT
     assert greatest_difference(of_ours, weights) < EXACT
+    bare, none = scaled_dot_product_attention(q, k, v, **options, need_weights=False)
+    assert none is None
+    assert torch.equal(bare, ours)
 
 
 @pytest.mark.parametrize("window", [2, 4, T])
 def test_a_window_is_that_of_mistral(hugging_face, window):
-    ours = GPT(
-        GPTConfig.llama(
-            V, context_length=T, layers=LAYERS, heads=H, channels=C, hidden=13, window=window
-        ),
-        generator=torch.Generator().manual_seed(0),
-    ).eval()
+    sizes = {"context_length": T, "layers": LAYERS, "heads": H, "channels": C, "hidden": 13}
+    config = GPTConfig.llama(V, **sizes, window=window)
+    ours = GPT(config, generator=torch.Generator().manual_seed(0)).eval()
     with torch.no_grad():
         for number, parameter in enumerate(ours.parameters()):
             parameter.add_(0.2 * normal(*parameter.shape, seed=number))
-    config = hugging_face.MistralConfig(
-        vocab_size=V,
-        hidden_size=C,
-        intermediate_size=13,
-        num_hidden_layers=LAYERS,
-        num_attention_heads=H,
-        num_key_value_heads=H,
-        head_dim=C // H,
-        max_position_embeddings=T,
-        sliding_window=window,
-        rms_norm_eps=ours.config.eps,
-        attn_implementation="eager",
-    )
+    options = {"vocab_size": V, "hidden_size": C, "intermediate_size": 13, "head_dim": C // H}
+    options |= {"num_attention_heads": H, "num_key_value_heads": H, "num_hidden_layers": LAYERS}
+    options |= {"max_position_embeddings": T, "sliding_window": window, "rms_norm_eps": config.eps}
+    config = hugging_face.MistralConfig(**options, attn_implementation="eager")
     theirs = hugging_face.MistralForCausalLM(config).eval()
     weights = LLAMA.written(ours.config, ours.state_dict())
     named = {n if n.startswith("lm_head") else f"model.{n}": w for n, w in weights.items()}
@@ -161,17 +108,13 @@ def test_a_window_is_that_of_mistral(hugging_face, window):
     assert greatest_difference(ours(ids).detach(), expected) < 1e-5 * float(expected.abs().max())
 
 
-@pytest.mark.usefixtures("hugging_face")
 @pytest.mark.parametrize("factor", [2, 8])
 def test_a_greater_base_is_their_ntk_aware_one(hugging_face, factor):
     from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-    config = hugging_face.LlamaConfig(
-        hidden_size=C * 4,
-        num_attention_heads=H,
-        max_position_embeddings=T,
-        rope_parameters={"rope_type": "dynamic", "rope_theta": 53.0, "factor": 1.0},
-    )
+    turning = {"rope_type": "dynamic", "rope_theta": 53.0, "factor": 1.0}
+    options = {"max_position_embeddings": T, "rope_parameters": turning}
+    config = hugging_face.LlamaConfig(hidden_size=C * 4, num_attention_heads=H, **options)
     theirs, _ = ROPE_INIT_FUNCTIONS["dynamic"](config, torch.device("cpu"), seq_len=factor * T)
     width = 4 * C // H
     base = extended_base(53.0, factor, channels=width)

@@ -44,22 +44,6 @@ def test_what_is_on_the_grid_stays(block, minimum):
     assert greatest_difference(once, twice) < 1e-6
 
 
-def test_more_bits_smaller_blocks_and_a_minimum_cost_less():
-    def error(bits, **options):
-        return float((quantise(WEIGHT, bits, **options).restored() - WEIGHT).square().mean())
-
-    by_bits = [error(bits) for bits in BITS]
-    assert by_bits == sorted(by_bits, reverse=True)
-    assert error(4, block=8) < error(4, block=32) < error(4)
-    assert error(4, block=8, minimum=True) < error(4, block=8)
-
-
-def test_bits_per_weight_count_the_scales():
-    assert quantise(WEIGHT, 8, block=32).bits_per_weight == 8.5
-    assert quantise(WEIGHT, 4, block=32, minimum=True).bits_per_weight == 5
-    assert quantise(WEIGHT, 3).bits_per_weight == 3 + 16 / 64
-
-
 def test_blocks_of_32_are_those_of_q8_0():
     """But for the scale, which the file keeps in 16 bits."""
     kept = gguf.quants.quantize(WEIGHT.numpy(), gguf.GGMLQuantizationType.Q8_0)
@@ -99,9 +83,10 @@ def test_what_cannot_be_is_refused(weight, options, message):
         quantise(weight, **options)
 
 
-def model():
-    config = GPTConfig.llama(11, context_length=8, layers=2, heads=2, channels=16, hidden=32)
-    return GPT(config, generator=torch.Generator().manual_seed(0))
+def model(vocabulary_size=11, **options):
+    sizes = {"context_length": 8, "layers": 2, "heads": 2, "channels": 16, "hidden": 32} | options
+    drawing = torch.Generator().manual_seed(0)
+    return GPT(GPTConfig.llama(vocabulary_size, **sizes), generator=drawing)
 
 
 def test_the_chosen_matrices_of_a_model_and_no_other_go_through_few_bits():
@@ -142,27 +127,13 @@ def test_the_chosen_layers_read_something_else_inside_the_block():
 @pytest.mark.parametrize("slab", [1, 64 * 5, SLAB])  # a row at a time, five, all
 def test_a_packed_layer_multiplies_by_the_numbers_that_8_bits_stand_for(monkeypatch, bias, slab):
     monkeypatch.setattr(quantisation, "SLAB", slab)
-    generator = torch.Generator().manual_seed(0)
-    layer = nn.Linear(64, 37, bias=bias)
-    x = torch.randn(2, 3, 64, generator=generator)
+    layer, x = nn.Linear(64, 37, bias=bias), normal(2, 3, 64).float()
     x[..., 5] *= 1_000  # an outlier, which costs the other inputs nothing
     packed = PackedLinear(layer.weight, layer.bias)
-    expected = nn.functional.linear(x, quantise(layer.weight, 8).restored(), layer.bias)
-    found = packed(x)
-    assert found.shape == (2, 3, 37)
-    assert found.dtype == torch.float32
-    assert greatest_difference(found, expected) < 1e-6 * expected.abs().max()
-
-
-def bytes_of(model):
-    return sum(held.nbytes for held in [*model.parameters(), *model.buffers()])
-
-
-def test_a_packed_layer_keeps_a_byte_for_each_number():
-    layer = nn.Linear(256, 100, bias=False)
-    packed = PackedLinear(layer.weight)
-    assert bytes_of(packed) == 100 * 256 + 4 * 100
     assert not list(packed.parameters())
+    expected = nn.functional.linear(x, quantise(layer.weight, 8).restored(), layer.bias)
+    assert packed(x).dtype == torch.float32
+    assert greatest_difference(packed(x), expected) < 1e-6 * expected.abs().max()
 
 
 def test_a_packed_matrix_is_never_written_out_in_full():
@@ -184,30 +155,16 @@ def test_a_packed_matrix_is_never_written_out_in_full():
 
 @pytest.mark.parametrize("tied", [False, True])
 def test_a_packed_model_is_near_the_model_of_8_bits(tied):
-    config = GPTConfig.llama(
-        61, context_length=8, layers=2, heads=2, channels=64, hidden=96, tied=tied
-    )
-    plain = GPT(config, generator=torch.Generator().manual_seed(0))
-    packed = GPT(config, generator=torch.Generator().manual_seed(0))
+    plain, packed = (model(61, channels=64, hidden=96, tied=tied) for _ in range(2))
     pack(packed)
-    left = [name for name, part in packed.named_modules() if isinstance(part, nn.Linear)]
-    assert not left
+    assert not any(isinstance(part, nn.Linear) for part in packed.modules())
     assert isinstance(packed.unembedding, PackedLinear)
+    assert packed.unembedding.codes.nbytes == 61 * 64  # a byte for each number
     table = plain.embedding if tied else plain.unembedding.weight
     eight = quantise(table, 8).restored()
+    assert torch.equal(packed.embedding, plain.embedding)
     quantise_model(plain, 8, chosen=lambda name: "blocks." in name)
     expected = plain.states(IDS) @ eight.mT
-    found = packed(IDS)
-    assert greatest_difference(found, expected) < 1e-5 * expected.abs().max()
-    assert torch.equal(packed.embedding, GPT(config, generator=_drawing()).embedding)
-    if not tied:
-        assert bytes_of(packed) < 0.6 * bytes_of(plain)  # the embedding stays
-
-
-def _drawing():
-    return torch.Generator().manual_seed(0)
-
-
-def test_a_model_without_linear_layers_is_not_packed():
+    assert greatest_difference(packed(IDS), expected) < 1e-5 * expected.abs().max()
     with pytest.raises(ValueError, match="expected a model with linear layers to pack"):
         pack(nn.Embedding(3, 4))

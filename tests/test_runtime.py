@@ -2,6 +2,7 @@
 afterwards.
 """
 
+import contextlib
 import os
 import random
 
@@ -12,15 +13,12 @@ import torch
 from src.tools import runtime
 
 
-def test_the_argument_chooses_the_device(monkeypatch):
+def test_the_argument_chooses_the_device_else_the_environment_variable(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setenv("NEXT_TOKEN_DEVICE", "cpu")
+    assert runtime.device() == torch.device("cpu")
     monkeypatch.setenv("NEXT_TOKEN_DEVICE", "nonsense")
     assert runtime.device("cpu") == torch.device("cpu")
-
-
-def test_the_environment_variable_chooses_the_device(monkeypatch):
-    monkeypatch.setenv("NEXT_TOKEN_DEVICE", "cpu")
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    assert runtime.device() == torch.device("cpu")
 
 
 @pytest.mark.parametrize(
@@ -39,46 +37,35 @@ def test_an_unknown_device_is_named_with_the_known_ones(name):
         runtime.device(name)
 
 
-def test_a_device_that_is_not_here_is_refused_with_what_is(monkeypatch):
-    monkeypatch.setenv("NEXT_TOKEN_DEVICE", "cuda")
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(ValueError, match=r"\['cpu'\].*unset NEXT_TOKEN_DEVICE"):
+@pytest.mark.parametrize(
+    ("gpus", "name", "message"),
+    [(0, "cuda", r"\['cpu'\].*unset NEXT_TOKEN_DEVICE"), (1, "cuda:1", "cuda:1")],
+)
+def test_a_device_that_is_not_here_is_refused_with_what_is(monkeypatch, gpus, name, message):
+    monkeypatch.setenv("NEXT_TOKEN_DEVICE", name)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus > 0)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    with pytest.raises(ValueError, match=message):
         runtime.device()
-
-
-def test_a_second_gpu_that_is_not_here_is_refused(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    with pytest.raises(ValueError, match="cuda:1"):
-        runtime.device("cuda:1")
-    assert runtime.device("cuda:0") == torch.device("cuda:0")
+    if gpus:
+        assert runtime.device("cuda:0") == torch.device("cuda:0")
 
 
 def test_one_seed_repeats_all_four_generators():
     def draws():
         generator = runtime.seed_everything(11)
-        mine = torch.rand(3, generator=generator).tolist()
-        return random.random(), np.random.rand(), torch.rand(()).item(), mine
+        return (
+            random.random(),
+            np.random.rand(),
+            torch.rand(()).item(),
+            torch.rand(3, generator=generator),
+        )
 
-    assert draws() == draws()
-
-
-def test_the_returned_generator_does_not_move_with_the_global_one():
-    generator = runtime.seed_everything(11)
-    torch.rand(100)
-    assert torch.equal(torch.rand(3, generator=generator), _first_draws(11))
-
-
-def _first_draws(seed):
-    return torch.rand(3, generator=torch.Generator().manual_seed(seed))
-
-
-def test_default_rng_seeds_nothing_as_one_of_our_sources_hoped():
-    runtime.seed_everything(11)
-    first = np.random.rand()
-    runtime.seed_everything(11)
-    np.random.default_rng(99)  # the generator is returned, and here thrown away
-    assert np.random.rand() == first
+    first, second = draws(), draws()
+    assert first[:3] == second[:3]
+    own = torch.rand(3, generator=torch.Generator().manual_seed(11))
+    assert torch.equal(first[3], own)  # it does not move with the global one
+    assert torch.equal(second[3], own)
 
 
 @pytest.mark.parametrize("seed", [-1, 2**32])
@@ -101,17 +88,14 @@ def test_inside_the_block_torch_is_deterministic():
 
 
 @pytest.mark.parametrize("warn_only", [False, True])
-@pytest.mark.parametrize("fails", [False, True])
-def test_whatever_happens_the_settings_are_put_back(monkeypatch, warn_only, fails):
+@pytest.mark.parametrize("error", [None, KeyError])
+def test_whatever_happens_the_settings_are_put_back(monkeypatch, warn_only, error):
     monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
     torch.use_deterministic_algorithms(warn_only, warn_only=warn_only)
     before = settings()
-    try:
-        with runtime.deterministic():
-            if fails:
-                raise KeyError
-    except KeyError:
-        pass
+    with contextlib.suppress(KeyError), runtime.deterministic():
+        if error:
+            raise error
     after = settings()
     torch.use_deterministic_algorithms(False)
     assert after == before
@@ -122,18 +106,13 @@ def test_an_operation_without_a_deterministic_form_raises_and_does_not_only_warn
         torch.zeros(4).put_(torch.tensor([0, 0]), torch.ones(2))
 
 
-def test_where_cuda_has_started_without_its_setting_the_block_says_so(monkeypatch):
-    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
+def test_the_block_makes_the_setting_of_cuda_if_it_has_not_started(monkeypatch):
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", "to be put back by monkeypatch")
+    del os.environ["CUBLAS_WORKSPACE_CONFIG"]
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     with pytest.raises(RuntimeError, match="CUBLAS_WORKSPACE_CONFIG"), runtime.deterministic():
         pass
-
-
-def test_where_cuda_has_not_started_the_block_makes_its_setting(monkeypatch):
-    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", "to be put back by monkeypatch")
-    del os.environ["CUBLAS_WORKSPACE_CONFIG"]
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
     with runtime.deterministic():
         assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"

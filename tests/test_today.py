@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 import torch
-from gguf_writing import LIMIT, small_llama, tokens
+from gguf_writing import LIMIT, Texts, small_llama, tokens
 
 from src.__main__ import main
 from src.gpt.sampling import generate, temperature, top_k
@@ -21,6 +21,7 @@ from src.tokens.bytes import ByteTokenizer
 
 TEMPLATE = f"{chat_module._BEFORE}Be brief.{chat_module._AFTER}"
 CHAT = ChatFormat("Be brief.")
+PROMPT = [0, 80, 90]
 
 
 @pytest.fixture
@@ -69,20 +70,22 @@ def test_a_role_that_is_unknown_is_refused(role):
         CHAT.text([])
 
 
-@pytest.mark.parametrize("said", ["' + cycler + '", "a\\x27b"])
-def test_a_template_whose_text_could_be_a_program_is_refused(tmp_path, said):
-    made = small_llama(f"{chat_module._BEFORE}{said}{chat_module._AFTER}")
-    with pytest.raises(gguf_models.GGUFError, match="a template is a program, and is not run"):
-        open_model(made.write(tmp_path / "f"), kept_in=tmp_path / "kept")
+NO_MARKS = Texts([token.replace("im_end", "end") for token in tokens()])
 
 
-def test_a_template_whose_marks_are_no_tokens_is_refused(tmp_path):
-    from gguf_writing import Texts
-
-    made = small_llama(TEMPLATE).set(
-        tokenizer__ggml__tokens=Texts([t.replace("im_end", "end") for t in tokens()])
-    )
-    with pytest.raises(gguf_models.GGUFError, match=r"expected tokens \['<\|im_end\|>'\] in"):
+@pytest.mark.parametrize(
+    ("said", "values", "message"),
+    [
+        ("' + cycler + '", {}, "a template is a program, and is not run"),
+        ("a\\x27b", {}, "a template is a program, and is not run"),
+        ("", {"tokenizer__ggml__tokens": NO_MARKS}, r"expected tokens \['<\|im_end\|>'\] in"),
+    ],
+)
+def test_a_template_that_could_be_a_program_or_has_no_marks_is_refused(
+    tmp_path, said, values, message
+):
+    made = small_llama(f"{chat_module._BEFORE}{said}{chat_module._AFTER}").set(**values)
+    with pytest.raises(gguf_models.GGUFError, match=message):
         open_model(made.write(tmp_path / "f"), kept_in=tmp_path / "kept")
 
 
@@ -90,50 +93,36 @@ def test_a_template_whose_marks_are_no_tokens_is_refused(tmp_path):
 
 
 def test_a_stream_draws_what_generate_draws(real):
-    prompt, options = [0, 80, 90], {"filters": [partial(top_k, k=9), partial(temperature, t=2.0)]}
-    (whole,) = generate(
-        real.model, [prompt], max_new_tokens=20, cache=False, generator=drawing(), **options
-    )
+    options = {"max_new_tokens": 20, "filters": [partial(top_k, k=9), partial(temperature, t=2.0)]}
+    (whole,) = generate(real.model, [PROMPT], cache=False, generator=drawing(), **options)
     assert len(set(whole.tolist())) > 5
-    found = stream(real.model, prompt, max_new_tokens=20, generator=drawing(), **options)
-    assert [*prompt, *found] == whole.tolist()
+    found = stream(real.model, PROMPT, generator=drawing(), **options)
+    assert [*PROMPT, *found] == whole.tolist()
 
 
 def test_a_stream_ends_before_its_stop(real):
-    prompt = [0, 80, 90]
-    options = {"max_new_tokens": 20, "generator": drawing()}
-    whole = list(stream(real.model, prompt, **options))
-    options["generator"] = drawing()
-    cut = list(stream(real.model, prompt, stop=whole[7], **options))
-    assert cut == whole[: whole.index(whole[7])]
+    whole = list(stream(real.model, PROMPT, max_new_tokens=20, generator=drawing()))
+    options = {"max_new_tokens": 20, "generator": drawing(), "stop": whole[7]}
+    assert list(stream(real.model, PROMPT, **options)) == whole[: whole.index(whole[7])]
 
 
 def test_a_stream_ends_where_the_context_is_full(tmp_path):
     made = open_model(small_llama().write(tmp_path / "f"), kept_in=tmp_path / "kept")
     found = list(stream(made.model, [0] * 5, max_new_tokens=50, generator=drawing()))
     assert len(found) == LIMIT - 5 + 1  # the last is drawn from the full context, and not read
-    with pytest.raises(ValueError, match="expected at most 12 tokens, the model's context, got 13"):
-        next(stream(made.model, [0] * 13, max_new_tokens=1, generator=drawing()))
+    for prompt, options, message in [
+        ([0] * 13, {}, "expected at most 12 tokens, the model's context, got 13"),
+        ([], {}, "expected a token to begin with, got none"),
+        ([0], {"filters": [lambda each: each - torch.inf]}, "does a filter forbid every token"),
+        ([0], {"max_new_tokens": -1}, "0 new tokens or more, got -1"),
+    ]:
+        options = {"max_new_tokens": 1} | options
+        with pytest.raises(ValueError, match=message):
+            next(stream(made.model, prompt, **options, generator=drawing()))
 
 
-def test_a_stream_needs_something_to_begin_with_and_something_to_draw(real):
-    with pytest.raises(ValueError, match="expected a token to begin with, got none"):
-        next(stream(real.model, [], max_new_tokens=1, generator=drawing()))
-    none = [lambda logits: torch.full_like(logits, -torch.inf)]
-    with pytest.raises(ValueError, match="does a filter forbid every token"):
-        next(stream(real.model, [0], max_new_tokens=1, filters=none, generator=drawing()))
-    with pytest.raises(ValueError, match="0 new tokens or more, got -1"):
-        next(stream(real.model, [0], max_new_tokens=-1, generator=drawing()))
-
-
-TEXTS = [
-    [3, 1, 4],
-    [3, 1, 4, 1, 5],  # goes on
-    [3, 1, 4, 1, 5],  # the same again
-    [3, 1, 9, 1, 5, 8],  # differs within
-    [3, 1],  # goes back
-    [7],  # another
-]
+TEXTS = [[3, 1, 4], [3, 1, 4, 1, 5], [3, 1, 4, 1, 5]]  # goes on, and the same again
+TEXTS += [[3, 1, 9, 1, 5, 8], [3, 1], [7]]  # differs within, goes back, another
 
 
 def test_a_reader_gives_the_logits_of_the_whole_text_whatever_it_has_read_before(real):
@@ -171,46 +160,41 @@ def test_a_character_is_shown_when_it_is_whole():
 
 def test_complete_writes_the_text_and_what_follows(path, real, capsys):
     assert main(["complete", str(path), "in the", "--tokens", "5", "--temperature", "1"]) == 0
-    said = capsys.readouterr().out
     prompt = [real.end, *real.tokenizer.encode("in the")]
-    found = stream(
-        real.model, prompt, max_new_tokens=5, stop=real.end, generator=drawing(), filters=[]
-    )
-    assert said == "in the" + "".join(spelled(found, real.tokenizer)) + "\n"
+    options = {"max_new_tokens": 5, "stop": real.end, "generator": drawing()}
+    found = spelled(stream(real.model, prompt, **options), real.tokenizer)
+    assert capsys.readouterr().out == "in the" + "".join(found) + "\n"
 
 
 def test_sampling_settings_count(path, capsys):
+    command = ["complete", str(path), "in", "--tokens", "9", "--temperature", "1"]
     for more in (["--top-k", "1"], ["--top-p", "1e-9"], ["--min-p", "1"], ["--temperature", "0"]):
-        assert (
-            main(["complete", str(path), "in", "--tokens", "9", "--temperature", "1", *more]) == 0
-        )
+        assert main([*command, *more]) == 0
     said = capsys.readouterr().out.rstrip("\n")
     assert said == "\n".join([said[: (len(said) - 3) // 4]] * 4)
 
 
 def test_chat_answers_each_line_and_remembers(path, real, capsys, monkeypatch):
-    asked = []
-    ids = ChatFormat.ids
-    monkeypatch.setattr(
-        ChatFormat, "ids", lambda self, told, *a, **o: asked.append([*told]) or ids(self, told, *a)
-    )
+    asked, ids = [], ChatFormat.ids
+    spied = lambda self, told, *a, **o: asked.append([*told]) or ids(self, told, *a)  # noqa: E731
+    monkeypatch.setattr(ChatFormat, "ids", spied)
     monkeypatch.setattr("sys.stdin", io.StringIO("Hi\nAnd?\n\nnever read\n"))
     assert main(["chat", str(path), "--tokens", "4", "--system", "Sing."]) == 0
     first, second = asked
     assert first == [Message("system", "Sing."), Message("user", "Hi")]
     assert second[:2] == first
     assert [message.role for message in second[2:]] == ["assistant", "user"]
-    answer = second[2].said
-    assert capsys.readouterr().out.startswith(answer + "\n")
+    assert capsys.readouterr().out.startswith(second[2].said + "\n")
 
 
 def test_models_that_cannot_are_refused_by_name(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(gguf_models, "_kept_in", lambda: tmp_path / "kept")
-    plain = small_llama().write(tmp_path / "plain.gguf")
-    assert main(["chat", str(plain)]) == 1
-    assert "expected a model with a chat template, got" in capsys.readouterr().err
-    forged = small_llama().set(general__architecture="mamba").write(tmp_path / "forged.gguf")
-    assert main(["complete", str(forged), "a"]) == 1
-    assert "error: expected general.architecture" in capsys.readouterr().err
-    assert main(["complete", str(tmp_path / "nothing.gguf"), "a"]) == 1
-    assert "nothing.gguf" in capsys.readouterr().err
+    small_llama().write(tmp_path / "plain.gguf")
+    small_llama().set(general__architecture="mamba").write(tmp_path / "forged.gguf")
+    for command, name, message in [
+        (["chat"], "plain.gguf", "expected a model with a chat template, got"),
+        (["complete", "a"], "forged.gguf", "error: expected general.architecture"),
+        (["complete", "a"], "nothing.gguf", "nothing.gguf"),
+    ]:
+        assert main([command[0], str(tmp_path / name), *command[1:]]) == 1
+        assert message in capsys.readouterr().err
