@@ -5,9 +5,8 @@
   icons is on no page: the same icons are in a font.
 * `without_wrapped_blanks` takes away the element that the colouring of code puts around blanks.
 * `trim` reads the finished site and takes out of the style sheets each rule about a class that no
-  page has and no script names, of the font of icons all that no rule shows, of the search index
-  the blanks and the numbers, and of the files those that no page can ask for: maps of sources, and
-  MathJax for other kinds of input and output.
+  page has and no script names, of the font of icons all that no rule shows, and of the files those
+  that no page can ask for: maps of sources, and MathJax for other kinds of input and output.
 * `describe` writes the sentence that search engines and previews show.
 * `ask_for_the_face` names the two files of the text's face in a page's head, so that they come
   before the first line is set.
@@ -16,7 +15,6 @@ Only the builder of the site does this; what it leaves out is tested in `tests/t
 """
 
 import html
-import json
 import logging
 import re
 from itertools import pairwise
@@ -141,23 +139,6 @@ def trim_icons(fonts, icons):
             file.unlink()
 
 
-SEARCH_INDEX = re.compile(r"Search\.setIndex\((.*)\)", re.DOTALL)
-
-
-def trim_index(text):
-    """The search index without blanks, and without terms that hold no letter.
-
-    Those are the numbers that cells have printed, a sixth of all terms: nobody asks for them.
-    """
-    index = json.loads(SEARCH_INDEX.fullmatch(text)[1])
-    for kind in ("terms", "titleterms"):
-        index[kind] = {
-            term: pages for term, pages in index[kind].items() if any(map(str.isalpha, term))
-        }
-    written = json.dumps(index, ensure_ascii=False, separators=(",", ":"))
-    return f"Search.setIndex({written})"
-
-
 def trim(app, error):
     """Make the finished site as light as what it shows."""
     if error or app.builder.name != "html":
@@ -176,8 +157,6 @@ def trim(app, error):
     for file in mathjax.rglob("*"):
         if file.is_file() and not file.relative_to(mathjax).as_posix().startswith(MATHJAX):
             file.unlink()
-    index = site / "searchindex.js"
-    index.write_text(trim_index(index.read_text(encoding="utf-8")), encoding="utf-8")
     icons = trim_styles(static, words_of(site))
     trim_icons(static / "vendor" / "fontawesome" / "webfonts", icons)
 

@@ -24,7 +24,6 @@ from weight import (
     FACE,
     ask_for_the_face,
     classes_in,
-    trim_index,
     trimmed,
     without_idle_scripts,
     without_wrapped_blanks,
@@ -185,14 +184,6 @@ def test_blanks_in_code_have_no_element_of_their_own():
     word = '<span class="n">a</span>'
     assert without_wrapped_blanks(f'{word}<span class="w"> </span>{word}') == f"{word} {word}"
     assert without_wrapped_blanks('<span class="w">a</span>') == '<span class="w">a</span>'
-
-
-def test_the_search_index_keeps_words_and_loses_numbers_and_blanks():
-    made = (
-        'Search.setIndex({"docnames": ["a b"], "terms": {"16n": 0, "0.57": 0}, "titleterms": {}})'
-    )
-    kept = 'Search.setIndex({"docnames":["a b"],"terms":{"16n":0},"titleterms":{}})'
-    assert trim_index(made) == kept
 
 
 def styles(text, words):

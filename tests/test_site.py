@@ -893,36 +893,6 @@ def test_the_key_p_leaves_the_text_large_and_alone_and_arrows_turn_its_sections(
     context.close()
 
 
-SEARCHES = {  # what a reader types: the page that should come first
-    "attention": "attention/attention",
-    "byte-pair encoding": "tokens/bpe",
-    "BPE": "tokens/bpe",
-    "rope": "attention/positions",
-    "RoPE": "attention/positions",
-    "KV cache": "gpt/cache",
-    "SFT": "gpt/preferences",
-    "DPO": "gpt/preferences",
-    "softmax": "likelihood/maximum_likelihood",
-    "Kneser-Ney": "likelihood/smoothing",
-    "perplexity": "likelihood/surprise",
-    "beam search": "gpt/sampling",
-    "LSTM": "attention/recurrence",
-    "temperature": "gpt/sampling",
-}
-
-
-@pytest.mark.parametrize("words", SEARCHES)
-def test_search_leads_to_the_chapter_first_and_shows_no_tex(words, context, address):
-    visit = Visit(context, f"{address}/search.html?q={words}")
-    visit.page.wait_for_selector("#search-results li p.context")
-    first = visit.page.locator("#search-results li a").first.get_attribute("href")
-    shown = visit.page.locator("#search-results").inner_text()
-    visit.page.close()
-    assert first.startswith(f"book/{SEARCHES[words]}.html")
-    assert "\\(" not in shown
-    assert visit.outside + visit.errors == []
-
-
 def test_search_answers_while_one_types(context, address):
     visit = Visit(context, f"{address}/{PAGES[0]}")
     visit.page.keyboard.press("Control+k")
