@@ -1,4 +1,4 @@
-"""The reference: pages that Sphinx writes from the docstrings of `src`, a page for each room.
+"""The reference: pages that Sphinx writes from the docstrings of `src`, a page for each module.
 
 * `write_as_rst`: our docstrings are plain text with `names`; Sphinx reads reStructuredText. A block
   that is indented, such as an equation, stays as it is, and a name leads to what it names.
@@ -13,7 +13,6 @@ import inspect
 import re
 from functools import cache
 
-import yaml
 from dependencies import ROOT, code_of, imported
 from docutils import nodes
 from sphinx import addnodes
@@ -163,10 +162,9 @@ def chapter_of(module, name):
 @cache
 def in_order():
     """All modules in the order of the reference's pages."""
-    contents = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))
-    pages = [page["file"] for part in contents["parts"] for page in part["chapters"]]
-    texts = [(ROOT / f"{p}.md").read_text("utf-8") for p in pages if p.startswith(PAGES)]
-    return [name for text in texts for name in re.findall(r"automodule:: (\S+)", text)]
+    contents = (ROOT / "_toc.yml").read_text(encoding="utf-8")
+    found = re.findall(rf"^ *- file: {PAGES}(\w+)/(\w+)$", contents, re.MULTILINE)
+    return [f"src.{room}.{name}" for room, name in found]
 
 
 def code_behind(chapter):
