@@ -46,23 +46,15 @@ def folded(word):
     return stem(word) if len(word) > 2 else word  # as the stemmer of the pages does
 
 
-def named(node):
-    """(anchor, title) of an entry of the glossary or the reference, or of a section; else None."""
+def place_of(node):
+    """(anchor, title) of the section, term, function or class that a text belongs to, or None."""
     first = node.children[0] if isinstance(node, PLACES) and node.children else None
+    is_method = isinstance(node.parent, addnodes.desc_content)
     if isinstance(first, nodes.title):
         return node["ids"][0], plain(first)
-    if isinstance(node.parent, addnodes.desc_content):  # a method belongs to its class
-        return None
-    if isinstance(first, nodes.term | addnodes.desc_signature) and first["ids"]:
+    if isinstance(first, nodes.term | addnodes.desc_signature) and first["ids"] and not is_method:
         return first["ids"][0], first.get("fullname") or plain(first)
-    return None
-
-
-def place_of(node):
-    """(anchor, title) of what a text belongs to, or None."""
-    while node and not named(node):
-        node = node.parent
-    return node and named(node)
+    return node.parent and place_of(node.parent)
 
 
 def plain(node):

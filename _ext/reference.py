@@ -5,7 +5,7 @@
 * `leave_out`, `sign`: no line on fields that a docstring lists already, no arguments of a protocol.
 * `lead_to_chapters`, `lead_to_code`: from each entry to the chapter that teaches it, if its module
   names one, and from the head of each chapter to the modules behind it.
-* `name_parameters`, `take_off`: what a page needs for screen readers, and what it does not need.
+* `name_parameters`: what a page needs for screen readers.
 """
 
 import importlib
@@ -23,7 +23,6 @@ LISTED = re.compile(r"(: )(?=\(?\w{1,3}[.)](?:\s|$))")  # it would begin a list
 BLOCK = re.compile(r"(^(?: .*\n|\n(?= ))+|^>>> (?:.+\n)+)", re.MULTILINE)  # equations, examples
 QUOTED = re.compile(r"`([^`]+)`")
 EMPHASIS = re.compile(r"(?<![\w*])(\*\*?)(?=[^\s*])([^*]{1,99})(?<=\S)\1(?![\w*])")
-PRE = re.compile(r'<span class="pre">([^<]*)</span>')
 TEACHES = re.compile(r"(?:[Cc]hapters?:?|Derived in)((?:[\s,]|and|\([^)]*\)|`[\w/]+`)+)")
 
 
@@ -213,12 +212,6 @@ def name_parameters(app, pagename, templatename, context, doctree):
         context["body"] = context["body"].replace("<dl>\n<dd>", '<dl role="presentation">\n<dd>')
 
 
-def take_off(app, pagename, templatename, context, doctree):
-    """A span around each sign of a signature, which nothing needs, is a sixth of such a page."""
-    if pagename.startswith(PAGES):
-        context["body"] = PRE.sub(r"\1", context["body"])
-
-
 def setup(app):
     app.connect("autodoc-process-docstring", write_as_rst, priority=400)
     app.connect("autodoc-skip-member", leave_out)
@@ -226,5 +219,4 @@ def setup(app):
     app.connect("doctree-read", lead_to_chapters)
     app.connect("doctree-read", lead_to_code)
     app.connect("html-page-context", name_parameters)
-    app.connect("html-page-context", take_off)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

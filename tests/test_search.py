@@ -81,3 +81,22 @@ def test_a_hit_shows_its_section_and_a_term_its_definition_from_a_disk_too(conte
     (term,) = [text for text in shown if text.startswith("Glossary")]
     assert "takes the same amount from each count" in term
     assert not [text for text in shown if "\\(" in text]
+
+
+@pytest.mark.site
+@pytest.mark.parametrize("page", ["glossary", "topics"])
+def test_a_long_list_has_letters_and_a_filter(page, context, address):
+    tab = Visit(context, f"{address}/book/{page}.html").page
+    shown = tab.locator(":is(dl.glossary dt, tbody tr):visible")
+    letters = tab.locator("nav.finder a").all_inner_texts()
+    assert letters == sorted(set(letters))
+    tab.locator("nav.finder a", has_text="S").click()
+    assert tab.locator(":target").inner_text().strip()[0].upper() == "S"
+    whole = shown.count()
+    tab.locator("nav.finder input").fill("perplexity")
+    found = shown.count()
+    assert 0 < found < whole / 5
+    assert "perplexity" in " ".join(shown.all_inner_texts()).lower()
+    tab.locator("nav.finder input").fill("")
+    assert shown.count() == whole
+    tab.close()
