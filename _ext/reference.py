@@ -1,11 +1,11 @@
-"""The reference: pages that Sphinx writes from the docstrings of `src`, a page for each room.
+"""The reference: pages that Sphinx writes from the docstrings of `src`, a page for each module.
 
 * `write_as_rst`: our docstrings are plain text with `names`; Sphinx reads reStructuredText. A block
   that is indented, such as an equation, stays as it is, and a name leads to what it names.
 * `leave_out`, `sign`: no line on fields that a docstring lists already, no arguments of a protocol.
 * `lead_to_chapters`, `lead_to_code`: from each entry to the chapter that teaches it, if its module
   names one, and from the head of each chapter to the modules behind it.
-* `name_parameters`, `take_off`: what a page needs for screen readers, and what it does not need.
+* `name_parameters`: what a page needs for screen readers.
 """
 
 import importlib
@@ -13,7 +13,6 @@ import inspect
 import re
 from functools import cache
 
-import yaml
 from dependencies import ROOT, code_of, imported
 from docutils import nodes
 from sphinx import addnodes
@@ -24,7 +23,6 @@ LISTED = re.compile(r"(: )(?=\(?\w{1,3}[.)](?:\s|$))")  # it would begin a list
 BLOCK = re.compile(r"(^(?: .*\n|\n(?= ))+|^>>> (?:.+\n)+)", re.MULTILINE)  # equations, examples
 QUOTED = re.compile(r"`([^`]+)`")
 EMPHASIS = re.compile(r"(?<![\w*])(\*\*?)(?=[^\s*])([^*]{1,99})(?<=\S)\1(?![\w*])")
-PRE = re.compile(r'<span class="pre">([^<]*)</span>')
 TEACHES = re.compile(r"(?:[Cc]hapters?:?|Derived in)((?:[\s,]|and|\([^)]*\)|`[\w/]+`)+)")
 
 
@@ -163,10 +161,9 @@ def chapter_of(module, name):
 @cache
 def in_order():
     """All modules in the order of the reference's pages."""
-    contents = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))
-    pages = [page["file"] for part in contents["parts"] for page in part["chapters"]]
-    texts = [(ROOT / f"{p}.md").read_text("utf-8") for p in pages if p.startswith(PAGES)]
-    return [name for text in texts for name in re.findall(r"automodule:: (\S+)", text)]
+    contents = (ROOT / "_toc.yml").read_text(encoding="utf-8")
+    found = re.findall(rf"^ *- file: {PAGES}(\w+)/(\w+)$", contents, re.MULTILINE)
+    return [f"src.{room}.{name}" for room, name in found]
 
 
 def code_behind(chapter):
@@ -215,12 +212,6 @@ def name_parameters(app, pagename, templatename, context, doctree):
         context["body"] = context["body"].replace("<dl>\n<dd>", '<dl role="presentation">\n<dd>')
 
 
-def take_off(app, pagename, templatename, context, doctree):
-    """A span around each sign of a signature, which nothing needs, is a sixth of such a page."""
-    if pagename.startswith(PAGES):
-        context["body"] = PRE.sub(r"\1", context["body"])
-
-
 def setup(app):
     app.connect("autodoc-process-docstring", write_as_rst, priority=400)
     app.connect("autodoc-skip-member", leave_out)
@@ -228,5 +219,4 @@ def setup(app):
     app.connect("doctree-read", lead_to_chapters)
     app.connect("doctree-read", lead_to_code)
     app.connect("html-page-context", name_parameters)
-    app.connect("html-page-context", take_off)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,8 +1,8 @@
 """Where is a term introduced? In the first chapter, in the order of the book, that links to it
 or has it as a title, or as a part of one ("The probability of a text: the chain rule").
 
-The glossary says so under each entry; index and search lead there under each of the entry's names.
-So whoever looks for "RoPE" or "KV cache" finds the chapter, too: names of an entry are synonyms.
+The glossary says so under each entry; index and search (`finding.py`) lead there under each of the
+entry's names. So a reader who looks for "RoPE" or "KV cache" finds the chapter, too.
 """
 
 from docutils import nodes
@@ -65,23 +65,14 @@ def entries(glossary):
 
 def extend_index(app, env):
     """Let the index lead to where terms are introduced. What is read is saved before, without."""
-    env.introduced_here = {}
     if GLOSSARY not in env.all_docs:
         return
+    index = env.get_domain("index").entries
     for _, names in entries(env.get_doctree(GLOSSARY)):
         if where := introduced(env, names):
             page, anchor = where
             added = [("single", name, anchor, "main", None) for name in names]
-            env.introduced_here.setdefault(page, []).extend(added)
-    index = env.get_domain("index").entries
-    for page, added in env.introduced_here.items():
-        index[page] = [*index.get(page, ()), *added]
-
-
-def extend_search(app, doctree, docname):
-    """Let the search find them there: it reads the entries of a page from its nodes."""
-    if added := app.env.introduced_here.get(docname):
-        doctree.append(addnodes.index(entries=added))
+            index[page] = [*index.get(page, ()), *added]
 
 
 def say_where(app, doctree, docname):
@@ -105,5 +96,4 @@ def setup(app):
     app.connect("env-merge-info", merge_uses)
     app.connect("env-check-consistency", extend_index)
     app.connect("doctree-resolved", say_where)
-    app.connect("doctree-resolved", extend_search)
     return {"env_version": 2, "parallel_read_safe": True, "parallel_write_safe": True}

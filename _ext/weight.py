@@ -6,16 +6,14 @@
 * `with_lines` takes away the element that the colouring of code puts around blanks, and puts one
   around each line: on a phone lines are wrapped.
 * `trim` reads the finished site and takes out of the style sheets each rule about a class that no
-  page has and no script names, of the font of icons all that no rule shows, of the search index
-  the blanks and the numbers, and of the files those that no page can ask for: maps of sources, and
-  MathJax for other kinds of input and output.
+  page has and no script names, of the font of icons all that no rule shows, and of the files those
+  that no page can ask for: maps of sources, and MathJax for other kinds of input and output.
 * `describe` writes the sentence that search engines and previews show.
 
 Only the builder of the site does this; what it leaves out is tested in `tests/test_site.py`.
 """
 
 import html
-import json
 import logging
 import re
 from itertools import pairwise
@@ -147,23 +145,6 @@ def trim_icons(fonts, icons):
             file.unlink()
 
 
-SEARCH_INDEX = re.compile(r"Search\.setIndex\((.*)\)", re.DOTALL)
-
-
-def trim_index(text):
-    """The search index without blanks, and without terms that hold no letter.
-
-    Those are the numbers that cells have printed, a sixth of all terms: nobody asks for them.
-    """
-    index = json.loads(SEARCH_INDEX.fullmatch(text)[1])
-    for kind in ("terms", "titleterms"):
-        index[kind] = {
-            term: pages for term, pages in index[kind].items() if any(map(str.isalpha, term))
-        }
-    written = json.dumps(index, ensure_ascii=False, separators=(",", ":"))
-    return f"Search.setIndex({written})"
-
-
 def trim(app, error):
     """Make the finished site as light as what it shows."""
     if error or app.builder.name != "html":
@@ -182,8 +163,6 @@ def trim(app, error):
     for file in mathjax.rglob("*"):
         if file.is_file() and not file.relative_to(mathjax).as_posix().startswith(MATHJAX):
             file.unlink()
-    index = site / "searchindex.js"
-    index.write_text(trim_index(index.read_text(encoding="utf-8")), encoding="utf-8")
     icons = trim_styles(static, words_of(site))
     trim_icons(static / "vendor" / "fontawesome" / "webfonts", icons)
 

@@ -1,7 +1,8 @@
 /* What a reader can set: how much code is shown, which is remembered, and a page for a projector
    (Alt and P), on which the arrows lead from section to section. A click enlarges a figure, and so
    does a button in its caption. Of a long table five rows are shown. The index
-   of the search comes when somebody is about to type. A link shows what it leads to (_ext/previews.py). */
+   of the search comes when somebody is about to type. A glossary and
+   a table of topics have an A to Z and a filter. A link shows what it leads to (_ext/previews.py). */
 "use strict";
 
 const page = document.documentElement;
@@ -190,6 +191,35 @@ function offerPreviews() {
   });
 }
 
+/* Above a long list, its letters and a field that leaves the entries with the words that are typed. */
+function offerFinder(list) {
+  const entries = [...list.querySelectorAll("tbody tr")].map((row) => [row]);
+  for (const part of list.querySelectorAll(":scope > :is(dt, dd)")) {
+    if (part.tagName === "DT" && part.previousElementSibling?.tagName !== "DT") entries.push([]);
+    entries.at(-1).push(part);
+  }
+  const finder = document.createElement("nav");
+  finder.className = "finder";
+  finder.ariaLabel = "A to Z";
+  const field = document.createElement("input");
+  Object.assign(field, { type: "search", placeholder: "Filter", ariaLabel: "Filter the entries", className: "form-control" });
+  const count = finder.appendChild(document.createElement("output"));
+  const texts = entries.map((parts) => parts.map((part) => part.textContent).join(" ").toLowerCase());
+  field.addEventListener("input", () => {
+    const words = field.value.toLowerCase().split(/\s+/);
+    const fit = texts.map((text) => words.every((word) => text.includes(word)));
+    entries.forEach((parts, i) => parts.forEach((part) => (part.style.display = fit[i] ? "" : "none")));
+    count.textContent = `${fit.filter(Boolean).length} of ${fit.length}`;
+  });
+  finder.prepend(field);
+  const firsts = new Map(entries.map(([part]) => [part.textContent.match(/\p{Letter}/u)[0].toUpperCase(), part]).reverse());
+  for (const [letter, part] of [...firsts].reverse()) {
+    part.id ||= `letter-${letter}`;
+    finder.append(Object.assign(document.createElement("a"), { href: `#${part.id}`, textContent: letter }));
+  }
+  (list.closest(".pst-scrollable-table-container") ?? list).before(finder);
+}
+
 /* On paper the solutions stand at the end, where nobody reads them by accident. */
 const moved = []; // [a solution, the mark of where it stood]
 const end = document.createElement("section");
@@ -216,6 +246,7 @@ document.addEventListener("DOMContentLoaded", () => {
   offerSwitch();
   foldTables();
   offerPreviews();
+  document.querySelectorAll("article :is(dl.glossary, table.topics)").forEach(offerFinder);
   // The theme's names do not hold the words that stand below these two on a phone.
   document.querySelector(".primary-toggle")?.setAttribute("aria-label", "Contents of the book");
   document.querySelector(".secondary-toggle")?.setAttribute("aria-label", "Sections of this page");

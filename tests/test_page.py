@@ -22,7 +22,7 @@ from sphinx import addnodes
 from sphinx_exercise.nodes import solution_node
 from terms import note_uses
 from times import with_times
-from weight import classes_in, trim_index, trimmed, with_lines, without_idle_scripts
+from weight import classes_in, trimmed, with_lines, without_idle_scripts
 
 from src.tools.drawing import Drawing
 from src.tools.figures import INK, ORANGE
@@ -226,14 +226,6 @@ def test_each_line_of_code_is_an_element_and_no_blank_is():
     made = f'<div class="highlight"><pre><span></span>{lines}</pre>'
     assert with_lines(code) == made
     assert with_lines(f"<pre>{word}\n</pre>") == f"<pre>{word}\n</pre>"
-
-
-def test_the_search_index_keeps_words_and_loses_numbers_and_blanks():
-    made = (
-        'Search.setIndex({"docnames": ["a b"], "terms": {"16n": 0, "0.57": 0}, "titleterms": {}})'
-    )
-    kept = 'Search.setIndex({"docnames":["a b"],"terms":{"16n":0},"titleterms":{}})'
-    assert trim_index(made) == kept
 
 
 def styles(text, words):

@@ -1,15 +1,15 @@
 """Where each topic is shown: the page of the back matter that says so is true.
 
-A row of the page names a topic, a section and what is asserted there.  The rules below look for
-each of them: the section in a chapter that readers can find, the assertion in a cell of it that
-runs.  They are proven on planted defects before they judge the page.
+A row of the page asks a question, and names a section and what is asserted there.  The rules below
+look for each of them: the section in a chapter that readers can find, the assertion in a cell of it
+that runs.  They are proven on planted defects before they judge the page.
 """
 
 import ast
 import re
 from dataclasses import dataclass
 from functools import cache
-from itertools import groupby, pairwise
+from itertools import pairwise
 
 import pytest
 import yaml
@@ -40,7 +40,7 @@ class Row:
 
     line: int
     label: str
-    topic: str
+    question: str
     title: str
     target: str
     excerpt: str
@@ -51,10 +51,11 @@ def rows_of(page):
 
 
 def row_of(line, cells):
-    label, topic, section, claim = cells
+    question, section, claim = cells
     title, target = linked(section)
     codes = [child.content for child in claim.children if child.type == "code_inline"]
-    return Row(line, label.content, topic.content, title, target, "".join(codes))
+    label = claim.content.split(" ")[0]
+    return Row(line, label, question.content, title, target, "".join(codes))
 
 
 def linked(cell):
@@ -120,17 +121,22 @@ def claims(cell):
 
 
 def label_faults(page, rows, labels):
-    """Topics that are missing, unknown or out of order; the rows of one topic stand together."""
-    found = [label for label, _ in groupby(row.label for row in rows)]
+    """Topics that are missing or unknown, and questions that are not in alphabetical order."""
+    found = {row.label for row in rows}
     for label in labels:
-        if found.count(label) != 1:
-            yield at(page, 1, f"expected the topic {label} in one place, got {found.count(label)}")
+        if label not in found:
+            yield at(page, 1, f"expected a question of the topic {label}")
     for row in rows:
         if row.label not in labels:
             yield at(page, row.line, f"unknown topic '{row.label}'")
-    for row, following in pairwise(row for row in rows if row.label in labels):
-        if labels.index(following.label) < labels.index(row.label):
-            yield at(page, following.line, f"{following.label} stands after {row.label}")
+    for row, following in pairwise(rows):
+        if place(following.question) < place(row.question):
+            yield at(page, following.line, f"'{following.question}' stands after '{row.question}'")
+
+
+def place(question):
+    """Where a question stands: by its bold word."""
+    return re.sub(r"[^\w ]", "", question.split("**: ")[0]).casefold()
 
 
 def row_faults(page, row, names, page_of=page_of):
@@ -229,8 +235,8 @@ assert h
 HEADER = """\
 # Where
 
-|  | topic | section | asserted |
-|:--|:--|:--|:--|
+| question | section | asserted |
+|:--|:--|:--|
 """
 FIRST = "[First things: $x$ and *y*](a/one.md#first-things--and-y)"
 SECOND = "[Second](a/one.md#second)"
@@ -273,7 +279,7 @@ def small_book(name):
     ],
 )
 def test_a_row_holds_if_a_cell_of_its_section_asserts_it(section, excerpt, message):
-    page = Page("t.md", f"{HEADER}| L1 | a topic | {section} | `{excerpt}` |\n")
+    page = Page("t.md", f"{HEADER}| **A**: what? | {section} | L1 `{excerpt}` |\n")
     (row,) = rows_of(page)
     found = list(row_faults(page, row, ["book/a/one.md"], small_book))
     assert len(found) == (message is not None), found
@@ -281,17 +287,18 @@ def test_a_row_holds_if_a_cell_of_its_section_asserts_it(section, excerpt, messa
 
 
 @pytest.mark.parametrize(
-    ("labels", "message"),
+    ("rows", "message"),
     [
-        ("A1 A2 A2 A3", None),
-        ("A1 A3", "expected the topic A2 in one place, got 0"),
-        ("A1 A2 A3 A2", "expected the topic A2 in one place, got 2"),
-        ("A2 A1 A3", "t.md:6: A1 stands after A2"),
-        ("A1 A2 A3 A4", "unknown topic 'A4'"),
+        ("A1 a, A2 b, A2 b, A3 c", None),
+        ("A3 a, A1 b, A2 b", None),
+        ("A1 a, A3 b", "expected a question of the topic A2"),
+        ("A1 b, A2 a, A3 c", "t.md:6: '**a**: what?' stands after '**b**: what?'"),
+        ("A1 a, A2 b, A3 c, A4 d", "unknown topic 'A4'"),
     ],
 )
-def test_a_topic_that_is_missing_or_misplaced_is_found(labels, message):
-    lines = "".join(f"| {label} | a topic | {SECOND} | `a` |\n" for label in labels.split())
+def test_a_topic_that_is_missing_or_misplaced_is_found(rows, message):
+    pairs = [row.split(" ") for row in rows.split(", ")]
+    lines = "".join(f"| **{word}**: what? | {SECOND} | {label} `a` |\n" for label, word in pairs)
     page = Page("t.md", HEADER + lines)
     found = list(label_faults(page, list(rows_of(page)), ["A1", "A2", "A3"]))
     assert any(message in text for text in found) if message else not found, found
@@ -303,7 +310,7 @@ ROWS = list(rows_of(page_of(NAME)))
 
 
 def test_each_line_of_the_tables_is_read():
-    lines = [line for line in page_of(NAME).lines if re.match(r"\| [A-Z]\d", line)]
+    lines = [line for line in page_of(NAME).lines if line.startswith("| **")]
     assert len(lines) == len(ROWS)
 
 
