@@ -36,7 +36,8 @@ class ShowHead(SphinxPostTransform):
         goals.remove(time)
         words = time.astext().removeprefix("Time: ")
         said = nodes.inline("", words[0].upper() + words[1:], classes=["time"])
-        head = nodes.container("", said, nodes.raw("", SWITCH, format="html"), classes=["chapter-head"])
+        switch = nodes.raw("", SWITCH, format="html")
+        head = nodes.container("", said, switch, classes=["chapter-head"])
         lead = nodes.container("", *question.children[1:], classes=["lead", "question"])
         opens = f'<details class="objectives"><summary>{GOALS}</summary>'
         row = [nodes.raw("", text, format="html") for text in (opens, "</details>")]
