@@ -3,7 +3,8 @@
 * `without_idle_scripts` takes a script off every page on which it has nothing to do: MathJax where
   there is no formula, the search index where nobody searches. The theme's script of two thousand
   icons is on no page: the same icons are in a font.
-* `without_wrapped_blanks` takes away the element that the colouring of code puts around blanks.
+* `without_plain_spans` takes away the elements that the colouring of code puts around blanks, and
+  around names and signs that have the colour of the text.
 * `trim` reads the finished site and takes out of the style sheets each rule about a class that no
   page has and no script names, of the font of icons all that no rule shows, of the search index
   the blanks and the numbers, and of the files those that no page can ask for: maps of sources, and
@@ -59,12 +60,12 @@ def without_idle_scripts(text):
     return text if NEEDS["tex-chtml.js"] in text else SETTINGS.sub("", text)
 
 
-WRAPPED_BLANKS = re.compile(r'<span class="w">(\s*)</span>')
+PLAIN_SPANS = re.compile(r'<span class="(?:w">(\s*)|(?:n|nn|p)">([^<]*))</span>')
 
 
-def without_wrapped_blanks(text):
-    """A page whose blanks in code are blanks: they have no colour that one could see."""
-    return WRAPPED_BLANKS.sub(r"\1", text)
+def without_plain_spans(text):
+    """A page on which no element surrounds code that would look the same without it."""
+    return PLAIN_SPANS.sub(r"\1\2", text)
 
 
 def words_of(site):
@@ -166,7 +167,7 @@ def trim(app, error):
     for page in site.rglob("*.html"):
         if not page.is_relative_to(static):
             text = page.read_text(encoding="utf-8")
-            text = without_wrapped_blanks(without_idle_scripts(text))
+            text = without_plain_spans(without_idle_scripts(text))
             page.write_text(text, encoding="utf-8")
     for file in static.rglob("fontawesome.js*"):
         file.unlink()

@@ -15,6 +15,8 @@ from docutils import nodes
 from pictures import sizes, themed, with_sizes
 from prerequisites import Chapter
 from previews import explained, with_previews
+from pygments.styles import get_style_by_name
+from pygments.token import Token
 from recorded import RECORD, WORD, mark
 from sphinx import addnodes
 from sphinx_exercise.nodes import solution_node
@@ -27,7 +29,7 @@ from weight import (
     trim_index,
     trimmed,
     without_idle_scripts,
-    without_wrapped_blanks,
+    without_plain_spans,
 )
 
 from src.tools.drawing import Drawing
@@ -181,10 +183,26 @@ def test_settings_of_mathjax_stay_with_it():
     assert without_idle_scripts(with_formula) == with_formula
 
 
-def test_blanks_in_code_have_no_element_of_their_own():
-    word = '<span class="n">a</span>'
-    assert without_wrapped_blanks(f'{word}<span class="w"> </span>{word}') == f"{word} {word}"
-    assert without_wrapped_blanks('<span class="w">a</span>') == '<span class="w">a</span>'
+def test_code_that_has_the_colour_of_the_text_has_no_element_of_its_own():
+    code = '<span class="{}">{}</span>'
+    plain = [("n", "a"), ("w", " "), ("nn", "b"), ("p", "(&lt;")]
+    assert without_plain_spans("".join(code.format(*each) for each in plain)) == "a b(&lt;"
+    for kept in (code.format("w", "a"), code.format("k", "in"), code.format("p", "<b>:</b>")):
+        assert without_plain_spans(kept) == kept
+
+
+def test_what_loses_its_element_has_the_colour_of_the_text_on_light_and_dark():
+    for scheme in ("a11y-high-contrast-light", "a11y-high-contrast-dark"):
+        style = get_style_by_name(scheme)
+        plain = (
+            Token.Text,
+            Token.Text.Whitespace,
+            Token.Name,
+            Token.Name.Namespace,
+            Token.Punctuation,
+        )
+        colours = {style.style_for_token(each)["color"] for each in plain}
+        assert len(colours) == 1
 
 
 def test_the_search_index_keeps_words_and_loses_numbers_and_blanks():
