@@ -29,7 +29,7 @@ from verdict import faults, stopped_at
 
 CACHE = Path("_build", ".jupyter_cache")
 READER = {"name": "myst_nb_md", "type": "plugin"}
-PAGES = ("book", "_ext", "_static", "_config.yml", "_toc.yml", "references.bib")
+PAGES = ("book", "live", "_ext", "_static", "_config.yml", "_toc.yml", "references.bib")
 TICK = 5  # seconds after which the time left is told again
 
 

@@ -1,9 +1,9 @@
-"""A picture of what builds on what, drawn from the chapters' own lines *You need*.
+"""What builds on what, from the chapters' own lines *You need*.
 
 The directive `prerequisites` becomes a list of all chapters, each a link, in the order of the book.
-A line leads from a chapter to each one that it names in its first sentence after *You need*. (What
+Behind each stand the numbers of those that it names in its first sentence after *You need*. (What
 comes ready-made is said in a second.) What follows through other chapters is left out: if C needs
-B, and B needs A, no line leads from C to A.
+B, and B needs A, C does not list A.
 """
 
 import re
@@ -17,7 +17,6 @@ from sphinx.util.docutils import SphinxDirective
 
 TIME = re.compile(r"\*\*Time\*\*.*?(\d+) minutes? to read", re.DOTALL)
 LABEL = re.compile(r"\{ref\}`(?:[^`<]*<)?([\w-]+)>?`")
-ROW, TOP, NAMES, WIDTH = 31, 20, 196, 640  # px of the picture; names begin at NAMES
 
 
 @dataclass(frozen=True)
@@ -35,11 +34,15 @@ class Chapter:
         return Path(self.page).name
 
 
+def parts(root):
+    """The numbered parts in the table of contents."""
+    contents = yaml.safe_load((root / "_toc.yml").read_text(encoding="utf-8"))
+    return [part for part in contents["parts"] if part["numbered"]]
+
+
 def chapters(root):
     """The chapters in the order of the book; those of unnumbered parts are none."""
-    contents = yaml.safe_load((root / "_toc.yml").read_text(encoding="utf-8"))
-    parts = [part for part in contents["parts"] if part["numbered"]]
-    pages = [(i, each["file"]) for i, part in enumerate(parts) for each in part["chapters"]]
+    pages = [(i, each["file"]) for i, part in enumerate(parts(root)) for each in part["chapters"]]
     labels = {Path(page).name for _, page in pages}
     found = []
     for part, page in pages:
@@ -70,30 +73,32 @@ def reduced(needs):
     return {a: {b for b in needs[a] if not any(b in below[c] for c in needs[a])} for a in needs}
 
 
-def drawing(found, titles, addresses):
-    """The picture as SVG, from chapters, their titles and their addresses, by label."""
+def columns(found, titles, addresses, captions):
+    """The list as HTML, from chapters, their titles and addresses, by label, and parts' names.
+
+    What a chapter needs is marked while one points at it, or while its link has the focus.
+    """
     needs = reduced({each.label: each.needs for each in found})
-    place = {each.label: TOP + ROW * i for i, each in enumerate(found)}
-    lines = [
-        f'<svg class="prerequisites" viewBox="0 0 {WIDTH} {ROW * len(found) + 16}" role="group" '
-        'aria-label="All chapters; a line leads from each to those that it needs">'
-    ]
-    for number, each in enumerate(found, 1):
-        y, title = place[each.label], escape(titles[each.label])
-        lines.append(f'<g class="part-{each.part}">')
-        for label in sorted(needs[each.label], key=place.__getitem__):
-            x, reach = NAMES - 14, min((y - place[label]) * 0.7, (NAMES - 20) * 4 / 3)
-            bend = f"C {x - reach:.0f} {y}, {x - reach:.0f} {place[label]}, {x} {place[label]}"
-            lines.append(f'<path d="M {x} {y} {bend}"/>')
-        lines += [
-            f'<a href="{escape(addresses[each.label])}"><circle cx="{NAMES - 9}" cy="{y}" r="4"/>',
-            f'<text x="{NAMES + 6}" y="{y + 6}"><tspan>{number}</tspan> {title}</text></a></g>',
-        ]
-    return "\n".join([*lines, "</svg>"])
+    number = {each.label: i for i, each in enumerate(found, 1)}
+    lines, marked = [], []
+    for part, caption in enumerate(captions):
+        lines.append(f'<p class="part-{part}">{escape(caption)}</p>\n<ol>')
+        for each in (each for each in found if each.part == part):
+            n, below = number[each.label], sorted(number[label] for label in needs[each.label])
+            link = f'<a href="{escape(addresses[each.label])}">{escape(titles[each.label])}</a>'
+            on = f"<small>needs {', '.join(map(str, below))}</small>" if below else ""
+            lines.append(f'<li id="b{n}" value="{n}">{link} {on}</li>')
+            if below:
+                marks = ",".join(f"#b{i}" for i in below)
+                marked.append(f"#b{n}:is(:hover,:focus-within)) :is({marks})")
+        lines.append("</ol>")
+    rules = ",\n".join(f".builds-on:has({each}" for each in marked)
+    style = f"<style>{rules} {{ background: var(--pst-color-primary-bg); }}</style>"
+    return "\n".join(['<div class="builds-on">', *lines, style, "</div>"])
 
 
 class prerequisites(nodes.Element):  # noqa: N801  docutils names its nodes so
-    """Where the picture will stand, once all titles are known."""
+    """Where the list will stand, once all titles are known."""
 
 
 class Prerequisites(SphinxDirective):
@@ -101,24 +106,25 @@ class Prerequisites(SphinxDirective):
         root = Path(self.env.app.confdir)
         node = prerequisites()
         node["chapters"] = chapters(root)
+        node["captions"] = [part["caption"] for part in parts(root)]
         for each in node["chapters"]:  # the page is written anew when one of them changes
             self.env.note_dependency(str(root / f"{each.page}.md"))
         return [node]
 
 
-def draw(app, doctree, docname):
-    """Put the picture in place; only pages in a browser have one."""
+def put(app, doctree, docname):
+    """Put the list in place; only pages in a browser have one."""
     for node in list(doctree.findall(prerequisites)):
         titles, addresses = {}, {}
         for each in node["chapters"] if app.builder.format == "html" else ():
             titles[each.label] = app.env.titles[each.page].astext().split(": ")[0]
             addresses[each.label] = app.builder.get_relative_uri(docname, each.page)
-        svg = drawing(node["chapters"], titles, addresses) if titles else ""
-        node.replace_self([nodes.raw("", svg, format="html")] if svg else [])
+        made = columns(node["chapters"], titles, addresses, node["captions"]) if titles else ""
+        node.replace_self([nodes.raw("", made, format="html")] if made else [])
 
 
 def setup(app):
     app.add_node(prerequisites)
     app.add_directive("prerequisites", Prerequisites)
-    app.connect("doctree-resolved", draw)
+    app.connect("doctree-resolved", put)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -3,8 +3,9 @@
 * `without_idle_scripts` takes a script off every page on which it has nothing to do: MathJax where
   there is no formula, the search index where nobody searches. The theme's script of two thousand
   icons is on no page: the same icons are in a font.
-* `with_lines` takes away the element that the colouring of code puts around blanks, and puts one
-  around each line: on a phone lines are wrapped.
+* `without_plain_spans` takes away the elements that the colouring of code puts around blanks, and
+  around names and signs that have the colour of the text.
+* `with_lines` puts an element around each line of code: on a phone lines are wrapped.
 * `trim` reads the finished site and takes out of the style sheets each rule about a class that no
   page has and no script names, of the font of icons all that no rule shows, and of the files those
   that no page can ask for: maps of sources, and MathJax for other kinds of input and output.
@@ -56,19 +57,26 @@ def without_idle_scripts(text):
     return text if NEEDS["tex-chtml.js"] in text else SETTINGS.sub("", text)
 
 
-WRAPPED_BLANKS = re.compile(r'<span class="w">(\s*)</span>')
+PLAIN_SPANS = re.compile(r'<span class="(?:w">(\s*)|(?:n|nn|p)">([^<]*))</span>')
+
+
+def without_plain_spans(text):
+    """A page on which no element surrounds code that would look the same without it."""
+    return PLAIN_SPANS.sub(r"\1\2", text)
+
+
 CODE = re.compile(r'(<div class="highlight"><pre>(?:<span></span>)?)(.*?)(</pre>)', re.DOTALL)
 LINE = re.compile(r".*\n|.+")
 
 
 def with_lines(text):
-    """A page of whose code each line is an element, and no blank: it has no colour to be seen."""
+    """A page of whose code each line is an element."""
 
     def divided(found):
         lines = LINE.sub(r'<span class="line">\g<0></span>', found[2])
         return f"{found[1]}{lines}{found[3]}"
 
-    return CODE.sub(divided, WRAPPED_BLANKS.sub(r"\1", text))
+    return CODE.sub(divided, text)
 
 
 def words_of(site):
@@ -153,7 +161,7 @@ def trim(app, error):
     for page in site.rglob("*.html"):
         if not page.is_relative_to(static):
             text = page.read_text(encoding="utf-8")
-            text = with_lines(without_idle_scripts(text))
+            text = with_lines(without_plain_spans(without_idle_scripts(text)))
             page.write_text(text, encoding="utf-8")
     for file in static.rglob("fontawesome.js*"):
         file.unlink()

@@ -1,12 +1,20 @@
-"""The first screen tells the truth: how many chapters and hours, and what builds on what."""
+"""The first screen tells the truth: what two readers expect, how many chapters and hours, and what
+builds on what. And README.md shows that screen as it is.
+"""
 
+import json
 import re
-import xml.etree.ElementTree as ElementTree
+from html.parser import HTMLParser
 
+import numpy as np
 import pytest
+import torch
 from chapters import ROOT, read
-from prerequisites import chapters, drawing, hours, reduced
+from picture import sources, taken_from
+from prerequisites import chapters, columns, hours, reduced
 from test_topics import slug
+
+from src.texts.microworld import MicroWorld
 
 INDEX = (ROOT / "book" / "index.md").read_text(encoding="utf-8")
 CHAPTERS = chapters(ROOT)
@@ -22,7 +30,7 @@ def labelled(labels):
 
 def path(name):
     """The hours that a path says it takes, and the chapters that it names."""
-    text = re.search(rf"\*\*{name}\*\* \(([\d.]+) hours?\): (.*?)\n\n", INDEX, re.S)
+    text = re.search(rf"\}} {name}\n:[^\n]*\n\*\*([\d.]+) hours?\*\*: (.*?)\n\n", INDEX, re.S)
     return float(text[1]), re.findall(r"\{ref\}`(\w+)`", text[2])
 
 
@@ -87,9 +95,118 @@ def test_a_circle_is_refused():
         reduced({"a": {"b"}, "b": {"a"}})
 
 
-def test_the_picture_has_a_link_for_each_chapter_and_a_line_for_each_need():
+class Listed(HTMLParser):
+    """The links of a list, and the numbers that stand behind each."""
+
+    def __init__(self, html):
+        super().__init__()
+        self.found, self.behind = [], False
+        self.feed(html)
+
+    def handle_starttag(self, tag, attributes):
+        if tag == "a":
+            self.found.append((dict(attributes)["href"], []))
+        self.behind = tag == "small"
+
+    def handle_data(self, text):
+        if self.behind:
+            self.found[-1][1].extend(map(int, re.findall(r"\d+", text)))
+        self.behind = False
+
+
+def test_the_list_has_a_link_for_each_chapter_and_a_number_for_each_need():
     names = {each.label: f"<{each.label}>" for each in CHAPTERS}
-    svg = ElementTree.fromstring(drawing(CHAPTERS, names, names))
-    assert [link.get("href") for link in svg.iter("a")] == list(names.values())
+    made = columns(CHAPTERS, names, names, [f"Part {i}" for i in range(5)])
     needs = reduced({each.label: each.needs for each in CHAPTERS})
-    assert len([*svg.iter("path")]) == sum(map(len, needs.values()))
+    order = list(names)
+    expected = [
+        (f"<{name}>", sorted(order.index(below) + 1 for below in needs[name])) for name in order
+    ]
+    assert Listed(made).found == expected
+    rules = dict(re.findall(r":has\(#b(\d+):\S+ :is\(([^)]*)\)", made))
+    marked = {int(n): [*map(int, re.findall(r"\d+", marks))] for n, marks in rules.items()}
+    assert marked == {n: below for n, (_, below) in enumerate(expected, 1) if below}
+
+
+def test_the_button_says_how_long_the_first_chapter_takes():
+    said = re.search(r"Start: chapter 1, (\d+) minutes", INDEX)
+    assert int(said[1]) == CHAPTERS[0].minutes
+    assert f"{{button-ref}} {CHAPTERS[0].page.removeprefix('book/')}\n" in INDEX
+
+
+def test_each_part_has_a_picture_and_words_for_who_cannot_see_it():
+    found = re.findall(r":img-top: (\S+)\n:img-alt: (.+)\n", INDEX)
+    assert len(found) == len({each.part for each in CHAPTERS}) == INDEX.count(":img-top:")
+    assert all((ROOT / "book" / name).is_file() for name, _ in found)
+
+
+# ---- the story -------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def story():
+    """The names of the cell that makes the figure, and what the cell shows."""
+    source = read(ROOT / "book" / "index.md").cells[0].source
+    before, shown = source.rsplit("\ninteractive(", 1)
+    exec(f"{before}\nshown = interactive({shown}", names := {})
+    return names
+
+
+def test_what_the_story_says_of_each_word_is_what_the_models_give_it(story):
+    text = story["world"].encode(story["story"])
+    exact = MicroWorld().token_log_probs(text).exp().numpy()
+    counted = np.exp(-np.asarray(story["counting"].score(torch.cat([torch.tensor([0]), text]))))
+    for i, says in zip(story["touched"][:-1], story["says"], strict=False):
+        word, *said = re.match(r"Then came “(\w+)”\. .* it (\d+) %, .* (\d+) %\.", says).groups()
+        assert word == story["words"][i]
+        assert [*map(int, said)] == pytest.approx([100 * counted[i], 100 * exact[i]], abs=0.501)
+    assert len(story["says"]) == len(story["touched"])
+
+
+def test_each_word_of_the_story_has_the_five_likeliest_of_each_reader(story):
+    world, text = MicroWorld(), story["world"].encode(story["story"]).tolist()
+    assert story["data"]["words"] == re.findall(r"[a-z]+", story["story"].replace("<end>", ""))
+    for i, guessed in zip(story["touched"], story["data"]["guesses"], strict=True):
+        for guesses, row in zip(guessed, (story["counted"][i], story["perfect"][i]), strict=True):
+            words, said = zip(*guesses, strict=True)
+            probs = row[[world.vocabulary.index(word) for word in words]]
+            assert [*said] == pytest.approx(100 * probs, abs=0.501)
+            assert [*said] == sorted(said, reverse=True)
+            assert sorted(probs) == pytest.approx(np.sort(row)[-5:], abs=1e-6)
+            assert len(set(words)) == 5
+        for word, said in guessed[1]:  # as the law of the language scores a text
+            law = world.token_log_probs([*text[:i], world.vocabulary.index(word)])[-1].exp()
+            assert said == pytest.approx(100 * float(law), abs=0.501)
+
+
+def test_without_its_script_the_story_stands_at_its_last_word(story):
+    html = story["shown"].data
+    data = json.loads(re.search(r'<script type="application/json">(.*?)</script>', html)[1])
+    assert data == story["data"]
+    rows = re.findall(r'<li><span>(.*?)</span><i style="width:(\d+)%"></i><span>(\d+) %<', html)
+    assert rows == [(w, str(p), str(p)) for own in data["guesses"][-1] for w, p in own]
+    assert data["says"][-1] in html
+    assert html.count('role="radio" disabled') == len(data["words"])
+
+
+# ---- README.md -------------------------------------------------------------------------------
+
+
+def test_the_readme_is_short():
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 120
+
+
+def test_the_picture_of_the_readme_shows_the_first_screen_as_it_is():
+    assert taken_from() == sources(), "make book && .venv/bin/python tests/picture.py"
+
+
+def test_a_change_of_the_first_screen_makes_the_picture_old_and_one_below_does_not(tmp_path):
+    (tmp_path / "book").mkdir()
+    (tmp_path / "live").mkdir()
+    found = []
+    for text, style in (("a\n## b", "c"), ("a\n## d", "c"), ("e\n## b", "c"), ("a\n## b", "f")):
+        (tmp_path / "book" / "index.md").write_text(text, encoding="utf-8")
+        (tmp_path / "live" / "story.css").write_text(style, encoding="utf-8")
+        found.append(sources(tmp_path))
+    assert found[0] == found[1]
+    assert len(set(found)) == 3

@@ -17,12 +17,20 @@ from head import ShowHead
 from pictures import sizes, themed, with_sizes
 from prerequisites import Chapter
 from previews import explained, with_previews
+from pygments.styles import get_style_by_name
+from pygments.token import Token
 from recorded import RECORD, WORD, mark
 from sphinx import addnodes
 from sphinx_exercise.nodes import solution_node
 from terms import note_uses
 from times import with_times
-from weight import classes_in, trimmed, with_lines, without_idle_scripts
+from weight import (
+    classes_in,
+    trimmed,
+    with_lines,
+    without_idle_scripts,
+    without_plain_spans,
+)
 
 from src.tools.drawing import Drawing
 from src.tools.figures import INK, ORANGE
@@ -218,14 +226,33 @@ def test_settings_of_mathjax_stay_with_it():
     assert without_idle_scripts(with_formula) == with_formula
 
 
-def test_each_line_of_code_is_an_element_and_no_blank_is():
-    blank, word = '<span class="w"> </span>', '<span class="n">a</span>'
-    code = f'<div class="highlight"><pre><span></span>{word}{blank}{word}\n\n{word}\n</pre>'
-    lines = [f"{word} {word}\n", "\n", f"{word}\n"]
-    lines = "".join(f'<span class="line">{line}</span>' for line in lines)
-    made = f'<div class="highlight"><pre><span></span>{lines}</pre>'
-    assert with_lines(code) == made
-    assert with_lines(f"<pre>{word}\n</pre>") == f"<pre>{word}\n</pre>"
+def test_each_line_of_code_is_an_element():
+    opens, lines = '<div class="highlight"><pre><span></span>', ["a b\n", "\n", "c\n"]
+    marked = "".join(f'<span class="line">{line}</span>' for line in lines)
+    assert with_lines(f"{opens}{''.join(lines)}</pre>") == f"{opens}{marked}</pre>"
+    assert with_lines("<pre>a\n</pre>") == "<pre>a\n</pre>"
+
+
+def test_code_that_has_the_colour_of_the_text_has_no_element_of_its_own():
+    code = '<span class="{}">{}</span>'
+    plain = [("n", "a"), ("w", " "), ("nn", "b"), ("p", "(&lt;")]
+    assert without_plain_spans("".join(code.format(*each) for each in plain)) == "a b(&lt;"
+    for kept in (code.format("w", "a"), code.format("k", "in"), code.format("p", "<b>:</b>")):
+        assert without_plain_spans(kept) == kept
+
+
+def test_what_loses_its_element_has_the_colour_of_the_text_on_light_and_dark():
+    for scheme in ("a11y-high-contrast-light", "a11y-high-contrast-dark"):
+        style = get_style_by_name(scheme)
+        plain = (
+            Token.Text,
+            Token.Text.Whitespace,
+            Token.Name,
+            Token.Name.Namespace,
+            Token.Punctuation,
+        )
+        colours = {style.style_for_token(each)["color"] for each in plain}
+        assert len(colours) == 1
 
 
 def styles(text, words):

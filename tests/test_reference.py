@@ -98,9 +98,7 @@ def test_docstrings_name_the_arguments_of_the_signature_in_its_order(module):
 # ---- pages -----------------------------------------------------------------------------------
 
 
-def test_the_reference_has_each_module_once_and_in_the_order_of_the_readme():
-    rows = re.findall(r"^\| `(src/\w+/\w+)\.py` \|", (ROOT / "README.md").read_text("utf-8"), re.M)
-    assert list(in_order()) == [row.replace("/", ".") for row in rows]
+def test_the_reference_has_each_module_once():
     assert sorted(in_order()) == modules()
 
 

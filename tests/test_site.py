@@ -1026,7 +1026,7 @@ def test_the_source_can_be_saved_and_holds_the_book(visit, tmp_path):
 
 @on(PAGES[0])
 def test_a_chapter_of_the_map_leads_to_its_page(visit):
-    links = visit.page.locator("svg.prerequisites a")
+    links = visit.page.locator(".builds-on a")
     assert links.count() == len(NUMBERED)
     assert links.first.get_attribute("href") == "likelihood/text_probability.html"
 
