@@ -166,17 +166,6 @@ def test_the_four_forms_are_those_of_the_paper():
         assert sequences(family, texts, vocabulary_size=10) == expected
 
 
-@families
-def test_a_tasks_tensors_hold_its_sequences_and_then_padding(family):
-    ids, lengths = forms_of(family).tensors(TEXTS[family])
-    encoded = [[TOKENIZER.encode(text) for text in texts] for texts in TEXTS[family]]
-    for n, texts in enumerate(encoded):
-        for s, sequence in enumerate(sequences(family, texts, vocabulary_size=V)):
-            assert ids[n, s, : lengths[n, s]].tolist() == sequence
-            assert (ids[n, s, lengths[n, s] :] == V).all()
-    assert ids.shape[-1] == lengths.max()
-
-
 def test_a_text_that_is_too_long_is_refused_with_all_numbers_and_one_that_just_fits_is_taken():
     forms = forms_of("classification", context_length=6)
     message = r"at most 4 tokens.*context of 6.*got 2 of 3.*example 1 by 5, all by 6: cut=True"

@@ -46,30 +46,28 @@ def test_bytes_follow_the_stages():
     assert bytes_held(100, processes=4, stage=3) == Held(100, 100, 200)
 
 
+PIECE = torch.ones(1)
+
+
 @pytest.mark.parametrize(
-    ("wrong", "expected"),
+    ("work", "message"),
     [
-        ({"parameters": 0}, "1 or more parameters"),
-        ({"parameters": 5, "processes": 0}, "1 or more parameters and processes, got 5 and 0"),
-        ({"parameters": 5, "stage": 4}, "a stage from 0 to 3, got 4"),
+        (lambda: bytes_held(0), "1 or more parameters"),
+        (lambda: bytes_held(5, processes=0), "1 or more parameters and processes, got 5 and 0"),
+        (lambda: bytes_held(5, stage=4), "a stage from 0 to 3, got 4"),
+        (lambda: shared(torch.nn.Linear(2, 2), "mpi", Team()), "expected one of the engines"),
+        (lambda: reduce_scatter([PIECE, PIECE], Team()), "each of 1 processes, got 2"),
     ],
 )
-def test_bytes_refuse_what_cannot_be(wrong, expected):
-    with pytest.raises(ValueError, match=expected):
-        bytes_held(**wrong)
+def test_what_cannot_be_is_refused(work, message):
+    with pytest.raises(ValueError, match=message):
+        work()
 
 
-def test_one_process_alone_needs_no_engine():
+def test_one_process_alone_needs_no_engine_and_sends_nothing():
     model = torch.nn.Linear(2, 2)
     assert shared(model, "fsdp", Team()) is model
-    with pytest.raises(ValueError, match="expected one of the engines"):
-        shared(model, "mpi", Team())
-
-
-def test_pieces_are_as_many_as_processes():
-    with pytest.raises(ValueError, match="one piece for each of 1 processes, got 2"):
-        reduce_scatter([torch.ones(1), torch.ones(1)], Team())
-    check_pieces([torch.ones(1)], Team())
+    check_pieces([PIECE], Team())
     assert all_reduce(torch.ones(2, 3), Team()).tolist() == [[1.0] * 3] * 2
 
 

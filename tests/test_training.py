@@ -342,7 +342,7 @@ def test_a_bad_setting_is_refused(options, message):
         train(small_model(), **({"data": ONE_TOKEN} | options))
 
 
-# several inputs and a schedule
+# several inputs, and schedules
 
 
 def test_a_model_of_several_inputs_gets_them_all_on_its_device(stream):
@@ -357,19 +357,6 @@ def test_a_model_of_several_inputs_gets_them_all_on_its_device(stream):
     nats, tokens = negative_log_likelihood(logits, targets)
     assert train(model, data, steps=1).losses[0] == pytest.approx(float(nats / tokens))
     assert mean_loss(model, data) < float(nats / tokens)
-
-
-def test_a_schedule_scales_the_learning_rate_of_each_step(stream):
-    seen = []
-
-    class Spy(SGD):
-        def step(self):
-            seen.append(self.param_groups[0]["lr"])
-            super().step()
-
-    train(small_model(), draws(stream), steps=4, optimiser=Spy, schedule=cosine(4), learning_rate=2)
-    root_half = math.sqrt(0.5)
-    assert seen == pytest.approx([1 + root_half, 1, 1 - root_half, 0])
 
 
 def test_a_linear_decay_rises_to_one_and_falls_in_equal_steps():
