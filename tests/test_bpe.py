@@ -215,11 +215,6 @@ def test_a_pattern_that_loses_text_is_refused():
 # --- training ---
 
 
-def test_ties_go_to_the_smallest_pair():
-    """b c and a b occur once each in `abc`; (97, 98) is smaller."""
-    assert learn_merges({"abc": 1}, 9) == [(97, 98), (256, 99)]
-
-
 @calmly
 @given(
     st.lists(st.text("aab", min_size=1, max_size=9) | st.text(min_size=1, max_size=5), max_size=12),
@@ -312,12 +307,10 @@ def test_the_cache_changes_nothing(trained, many):
             assert len(tokenizer._cache) <= tokenizer._cache.size
 
 
-def test_the_cache_is_bounded_in_words_and_in_their_length(trained):
+def test_the_cache_is_bounded_in_the_length_of_its_words_too(trained):
     tokenizer = BytePairTokenizer(trained.merges, cache_size=10)
-    tokenizer.encode(" ".join(map(str, range(1_000))))
-    assert 0 < len(tokenizer._cache) <= 10
-    tokenizer.encode("x" * 1_000)
-    assert max(map(len, tokenizer._cache)) < 100
+    tokenizer.encode("short words " + "x" * 1_000)
+    assert 0 < max(map(len, tokenizer._cache)) < 100
 
 
 @pytest.mark.parametrize("tokenizer", every_tokenizer(), ids=lambda t: type(t).__name__)
