@@ -329,6 +329,7 @@ def test_special_tokens_have_ids_that_no_text_makes():
         (lambda: UnigramTokenizer({}).log_prob("ab\udc00"), r"expected text .* U\+DC00"),
         (lambda: UnigramTokenizer({}).posteriors("ab\udc00"), r"expected text .* U\+DC00"),
         (lambda: unigram.sample_path([[]], [], generator=None, sharpness=-1), "at least 0, got -1"),
+        (lambda: unigram.expect([[[]]], [1, 2], []), "zip"),  # not as many frequencies as words
     ],
 )
 def test_bad_input_is_refused(call, message):
@@ -343,7 +344,7 @@ def test_a_saved_tokenizer_comes_back_as_it_was(tmp_path):
     pieces = {b"\xff\x00": -2.5, "ö".encode(): -1 / 3, b"never": -math.inf, b"ab": -3}
     path = tmp_path / "tokenizer.json"
     for one in (
-        trained(specials=("<|endoftext|>", "<pad>"))[0],
+        trained(specials=iter(["<|endoftext|>", "<pad>"]))[0],
         UnigramTokenizer(pieces, pattern=None, specials=()),
     ):
         one.save(path)
