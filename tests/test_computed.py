@@ -235,12 +235,6 @@ def test_a_file_that_another_process_holds_open_is_left_as_it_is(project, monkey
     assert times(project) == 0
 
 
-def test_several_are_found_in_their_order(project):
-    sides = [{"side": side} for side in ("heads", "tails", "edge")]
-    found = new(project).all(count, sides)
-    assert [each["side"] for each in found] == ["heads", "tails", "edge"] == COUNTED
-
-
 def test_several_processes_compute_what_is_missing(project, monkeypatch):
     def count_alone(cells, side):
         COUNTED.append((side, cells.jobs))

@@ -33,6 +33,8 @@ def texts(sheet):
 
 
 def test_the_width_of_a_text_is_the_sum_of_its_letters():
+    letters = "".join(drawing._WIDTHS.values())
+    assert len(set(letters)) == len(letters) > 80, "each letter has one width"
     assert text_width("cat") == pytest.approx((0.5 + 0.556 + 0.278) * 18)
     assert text_width("一") == 18  # not in the table, but as wide as high
     assert text_width("cat", bold=True) == pytest.approx(text_width("cat") * 16 / 15)

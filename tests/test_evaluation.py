@@ -130,11 +130,8 @@ def test_the_exact_model_scores_what_its_source_says(context_length):
     source = small_english()
     drawn = source.sample_texts(17, generator=torch.Generator().manual_seed(2))
     stream = torch.cat([source.encode("<end>"), *drawn])
-    score = corpus_perplexity(
-        lambda ids: source.transition.log()[ids],
-        documents(stream, end=0),
-        context_length=context_length,
-    )
+    exact, texts = source.transition.log(), documents(stream, end=0)
+    score = corpus_perplexity(lambda ids: exact[ids], texts, context_length=context_length)
     assert score.nats == pytest.approx(-source.log_prob(stream[1:]), rel=1e-12)
 
 
@@ -385,9 +382,8 @@ def table_model(rows):
 
 def slow_choice_nats(model, prompt, choice):
     """What the whole costs, less what the prompt does: one token, one call."""
-    return slow_nats(model, [torch.cat([prompt, choice])], 99, 99) - slow_nats(
-        model, [prompt], 99, 99
-    )
+    whole = torch.cat([prompt, choice])
+    return slow_nats(model, [whole], 99, 99) - slow_nats(model, [prompt], 99, 99)
 
 
 def test_choices_cost_what_they_do_by_hand():

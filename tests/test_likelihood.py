@@ -132,10 +132,7 @@ def test_a_window_holds_the_last_tokens_before_its_target(ids, length):
     for t, (window, target) in enumerate(text_probability.windows(ids, length=length)):
         assert target == ids[t]
         assert window == [ids[s] for s in range(t) if t - (length or t) <= s]
-
-
-def test_windows_of_a_tensor_are_tensors():
-    assert text_probability.context_window(torch.arange(5), 4, length=3).tolist() == [1, 2, 3]
+        assert text_probability.context_window(tensor(ids), t, length=length).tolist() == window
 
 
 def test_the_joint_passes_no_more_than_the_context_length():

@@ -18,6 +18,11 @@ WRITTEN_BY = {"README.md": "hand", "made.toml": "hand", "teeth.md": "make teeth"
 SAID = {"commit", "clean", "command", "python", "torch", "flags", "processor", "threads", "date"}
 
 
+def folders_read(code):
+    """Folders of results from which a program reads."""
+    return set(READ.findall(code))
+
+
 def faults(rows, folders, readers, makers):
     """What a table says wrongly.
 
@@ -136,7 +141,7 @@ def test_the_table_of_records_says_who_reads_them_and_what_made_them():
     readers = {}
     for path in chapters():
         page = path.relative_to(ROOT / "book").with_suffix("").as_posix()
-        for name in READ.findall(code_of(path)):
+        for name in folders_read(code_of(path)):
             readers.setdefault(name, set()).add(page)
     commits, _ = made()
     found = list(faults(rows(), folders, readers, {name: maker(name, commits) for name in folders}))

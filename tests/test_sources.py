@@ -224,7 +224,7 @@ def brute_force(source, inputs, outputs):
 @pytest.mark.parametrize("kind", ["pool", "new"])
 def test_the_probability_of_every_text_is_the_sum_over_all_maps(kind, noise):
     source = maps_of(kind, noise=noise, weights=[2, 1] if kind == "pool" else None)
-    total = 0.0
+    total = 0.0  # if it is 1, the rows are distributions, and no text ends early
     for inputs in product(range(3), repeat=3):
         for outputs in product(range(2), repeat=3):
             ids = source.write(numbers(inputs), numbers(outputs))[0]
@@ -233,18 +233,6 @@ def test_the_probability_of_every_text_is_the_sum_over_all_maps(kind, noise):
             assert math.exp(source.log_prob(text)) == pytest.approx(expected)
             total += expected
     assert total == pytest.approx(1.0)
-
-
-@pytest.mark.parametrize("kind", ["pool", "new"])
-def test_as_a_model_it_gives_distributions_and_ends_on_time(kind):
-    source = maps_of(kind, noise=0.1)
-    texts = source.sample(7, generator=generator())
-    rows = source(texts[:, :-1]).exp()
-    assert texts.shape == (7, 8)
-    assert rows.shape == (7, 7, len(source.vocabulary))
-    assert torch.allclose(rows.sum(-1), torch.ones(7, 7, dtype=torch.float64))
-    assert (rows[:, -1, 0] == 1).all()
-    assert (rows[:, :-1, 0] == 0).all()
 
 
 @pytest.mark.parametrize("noise", [0.2, 0.9])

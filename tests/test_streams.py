@@ -113,15 +113,11 @@ def test_the_parts_of_a_text_have_its_ids(tmp_path_factory, text):
 # ---- JSON and compressed files ---------------------------------------------------------------
 
 
-def test_each_line_of_json_is_a_document(tmp_path, small):
+def test_each_line_of_json_is_a_document_by_the_field_that_is_named(tmp_path, small):
     texts = ["one", "two\n\nlines, \u2028 né", "a long text of many words"]
-    lines = "\n".join(json.dumps({"text": text, "id": 3}, ensure_ascii=False) for text in texts)
-    assert of_file(written(tmp_path / "a.jsonl", lines + "\n\n")) == texts
-
-
-def test_the_field_may_have_another_name(tmp_path):
-    path = written(tmp_path / "a.ndjson", '{"body": "one"}\n{"body": " "}\n{"body": "two"}\n')
-    assert of_file(path, field="body") == ["one", "two"]
+    lines = "\n".join(json.dumps({"body": text, "id": 3}, ensure_ascii=False) for text in texts)
+    path = written(tmp_path / "a.ndjson", lines + '\n\n{"body": " "}\n')
+    assert of_file(path, field="body") == texts
 
 
 def zstd(content, pieces=1):

@@ -329,6 +329,7 @@ def test_special_tokens_have_ids_that_no_text_makes():
         (lambda: UnigramTokenizer({}).log_prob("ab\udc00"), r"expected text .* U\+DC00"),
         (lambda: UnigramTokenizer({}).posteriors("ab\udc00"), r"expected text .* U\+DC00"),
         (lambda: unigram.sample_path([[]], [], generator=None, sharpness=-1), "at least 0, got -1"),
+        (lambda: unigram.expect([[[]]], [1, 2], []), "zip"),  # not as many frequencies as words
     ],
 )
 def test_bad_input_is_refused(call, message):
@@ -343,7 +344,7 @@ def test_a_saved_tokenizer_comes_back_as_it_was(tmp_path):
     pieces = {b"\xff\x00": -2.5, "ö".encode(): -1 / 3, b"never": -math.inf, b"ab": -3}
     path = tmp_path / "tokenizer.json"
     for one in (
-        trained(specials=("<|endoftext|>", "<pad>"))[0],
+        trained(specials=iter(["<|endoftext|>", "<pad>"]))[0],
         UnigramTokenizer(pieces, pattern=None, specials=()),
     ):
         one.save(path)
@@ -367,17 +368,13 @@ def test_a_pattern_of_ones_own_is_loaded_if_it_is_named(tmp_path):
         ({"format": "next-token pieces 1"}, "expected the format .* got 'next-token pieces 1'"),
         ({"pattern": ["a"]}, "pattern"),
         ({"specials": {"<s>": 300}}, "expected 'specials' as list"),
-        ({"specials": ["<s>", "<s>"]}, "different names"),
         ({"specials": [["<s>"]]}, "unhashable"),
         ({"pieces": None}, "expected 'pieces' as list"),
         ({256: ["ab"]}, r"expected \[piece, log-probability or null\], got \['ab'\]"),
         ({256: ["ab", "-1.0"]}, "log-probability or null"),
         ({256: ["ab", True]}, "log-probability or null"),
         ({256: ["Ġa", -1.0]}, "latin-1"),
-        ({256: ["", -1.0]}, "not empty"),
         ({256: ["ab", 0.5]}, "at most 0"),
-        ({256: ["ab", math.nan]}, "at most 0"),
-        ({256: ["ab", -0.01], 257: ["cd", -0.01]}, "sum to at most 1"),
         ({256: ["cd", -3.0]}, "each piece once"),
         ({97: ["cd", -3.0], 257: ["a", -3.0]}, "256 bytes first"),
     ],

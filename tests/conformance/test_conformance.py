@@ -12,7 +12,6 @@ import os
 import sys
 import unicodedata
 from collections import Counter
-from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -23,7 +22,6 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 import rustbpe
 import tiktoken
 import tokenizers
-from oracle import encode as oracle_encode
 from oracle import train as oracle_train
 from tiktoken.load import data_gym_to_mergeable_bpe_ranks
 
@@ -86,19 +84,6 @@ def test_ids_and_offsets_are_those_of_hugging_face(kind, tokenizer, hugging_face
 
     assert not differing(TEXTS[kind], tokenizer.encode, lambda text: theirs(text).ids)
     assert not differing(TEXTS[kind], tokenizer.offsets, lambda text: theirs(text).offsets)
-
-
-def test_ids_are_those_of_the_oracle(tokenizer):
-    """On all words of all texts, each once: the oracle tries every merge on every word."""
-    words = sorted({word for text in ALL for word in find_words(text)}, key=len)
-    expected = {word: oracle_encode([word], tokenizer.merges) for word in words}
-    for text in ALL:
-        ids = [expected[word] for word in find_words(text)]
-        assert tokenizer.encode(text) == list(chain.from_iterable(ids)), text[:60]
-
-
-def test_all_texts_come_back(tokenizer):
-    assert not differing(ALL, lambda text: tokenizer.decode(tokenizer.encode(text)), str)
 
 
 def test_with_special_tokens_on_all_three_agree(tokenizer, tiktokens, hugging_face):
