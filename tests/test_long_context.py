@@ -34,14 +34,6 @@ def config_with(**options):
 # caches of windows
 
 
-def test_a_rolling_cache_is_worked_by_hand():
-    config = config_with(window=3, global_every=2)
-    assert config.cached_per_token == LAYERS * 2 * C
-    assert config.cached(5) == (2 + 5 + 2) * 2 * C  # local, global, local
-    assert config.cached(1) == LAYERS * 2 * C
-    assert config_with().cached(5) == 5 * config.cached_per_token
-
-
 def test_a_window_cache_refuses_what_the_other_does():
     keys, cache = torch.zeros(B, 1, 3, 2), WindowCache(4, 2)
     cache.extend(keys, keys)

@@ -10,10 +10,9 @@ from oracles import greatest_difference
 from real_model import cutting_digits, read_by_transformers
 
 from src.__main__ import main
-from src.gpt.sampling import generate, temperature
+from src.gpt.sampling import temperature
 from src.today.chat import STOP, Message
 from src.today.gguf_models import open_model
-from src.today.quantisation import quantise
 from src.today.streaming import Reader, spelled, stream
 from src.tokens.bpe import GPT2_PATTERN
 
@@ -52,16 +51,6 @@ def test_logits_are_those_of_transformers(real, theirs):
     scale = float(expected.abs().max())
     assert scale > 20
     assert greatest_difference(ours, expected) / scale < 1e-5
-
-
-def test_four_bits_of_the_files_own_kind_cost_nothing(real):
-    """Its matrices are on that grid already: what few bits cost cannot be judged by these."""
-    for name in ("attention.output", "feed_forward.expand"):
-        weight = real.model.get_parameter(f"decoder.blocks.7.{name}.weight")
-        own = quantise(weight, 4, block=32, minimum=True)
-        assert (own.restored() - weight).abs().max() < own.scale.min() / 1000
-        coarser = quantise(weight, 4, block=64, minimum=True)
-        assert (coarser.restored() - weight).abs().max() > own.scale.median() / 4
 
 
 @pytest.mark.parametrize("digits", [True, False], ids=["as published", "GPT-2's words"])
@@ -120,17 +109,6 @@ def test_a_message_cannot_end_itself(real, theirs):
 
 
 # ---- generation ----------------------------------------------------------------------------------
-
-
-def test_generation_is_the_same_with_a_cache_without_and_streamed(real):
-    prompt = [real.end, *real.tokenizer.encode("The three primary colours are")]
-    options = {"max_new_tokens": 8, "filters": [partial(temperature, t=0.7)]}
-    with_cache, without = (
-        generate(real.model, [prompt], **options, cache=cache, generator=drawing())[0].tolist()
-        for cache in (True, False)
-    )
-    assert with_cache == without
-    assert [*prompt, *stream(real.model, prompt, **options, generator=drawing())] == without
 
 
 def test_it_completes_and_answers(real, capsys):

@@ -67,6 +67,14 @@ def texts_of(model, prompts, new, seed=0, **options):
 # filters
 
 
+@pytest.mark.parametrize(
+    ("t", "expected"), [(0, [-INF, -INF, 3]), (2, [0.5, -INF, 1.5]), (INF, [0, -INF, 0])]
+)
+def test_temperature_divides_and_its_limits_are_greedy_and_uniform(t, expected):
+    """What is impossible stays so."""
+    assert temperature(tensor([1.0, -INF, 3.0]), t).tolist() == expected
+
+
 def test_the_coldest_of_equals_is_the_first_alone():
     assert kept(temperature(tensor([1.0, 3.0, 3.0]), 0)) == [1]
 

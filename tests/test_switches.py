@@ -1,7 +1,5 @@
 """The switches of `GPTConfig`: each alone and all together, counted, causal, cached, refused."""
 
-import contextlib
-
 import pytest
 import torch
 from oracles import gradients, greatest_difference, normal
@@ -13,7 +11,7 @@ from src.attention.encoder_decoder import layer_windows
 from src.attention.heads import MultiHeadAttention, recorded_weights
 from src.attention.latent import LatentAttention, absorbed_attention, latent_attention
 from src.attention.masks import banded_mask
-from src.attention.positions import extended_base, rotate
+from src.attention.positions import extended_base
 from src.gpt.backbones import built_from, settings_of
 from src.gpt.both_sides import EncoderLM
 from src.gpt.gpt2 import GPT, GPTConfig
@@ -175,12 +173,6 @@ def test_a_gated_network_of_the_usual_width_has_at_most_as_many_weights(channels
 # positions
 
 
-def test_a_scale_puts_twice_as_many_positions_between_the_same_angles():
-    x = normal(1, 10).expand(T, 10)
-    assert greatest_difference(rotate(x.repeat(2, 1), scale=2.0)[::2], rotate(x)) < EXACT
-    assert greatest_difference(rotate(x, start=6, scale=3.0)[:1], rotate(x, start=2)[:1]) < EXACT
-
-
 @pytest.mark.parametrize("positions", ["none", "rotary"])
 def test_a_model_without_a_table_has_none_in_its_layers(positions):
     for model in (small(positions=positions), encoder(positions=positions)):
@@ -209,27 +201,6 @@ def test_a_causal_model_without_positions_forgets_the_order_of_what_came_before(
 
 
 # fewer keys
-
-
-@pytest.mark.parametrize("kv_heads", [1, 2, 3])
-@pytest.mark.parametrize("recorded", [True, False])
-@pytest.mark.parametrize("causal", [True, False])
-def test_grouped_heads_are_many_heads_whose_keys_and_values_are_repeated(
-    kv_heads, recorded, causal
-):
-    options = {"heads": 6, "head_channels": 4, "rotary": True, "generator": generator()}
-    few = MultiHeadAttention(C, kv_heads=kv_heads, **options).double()
-    many = MultiHeadAttention(C, **options).double()
-    queries, *others = few.qkv.weight.split([24, 4 * kv_heads, 4 * kv_heads])
-    repeated = [w.view(kv_heads, 4, C).repeat_interleave(6 // kv_heads, 0) for w in others]
-    weight = torch.cat([queries, *(w.flatten(0, 1) for w in repeated)]).detach()
-    many.load_state_dict({**few.state_dict(), "qkv.weight": weight, "qkv.bias": torch.zeros(72)})
-    x = normal(B, T, C).requires_grad_()
-    with recorded_weights(few) if recorded else contextlib.nullcontext():
-        ours = few(x, causal=causal)
-    assert greatest_difference(ours, many(x, causal=causal)) < EXACT
-    ours, theirs = gradients(ours, x), gradients(many(x, causal=causal), x)
-    assert greatest_difference(*ours, *theirs) < EXACT
 
 
 def test_grouped_heads_look_at_a_memory_too():
@@ -270,36 +241,6 @@ def test_absorbed_attention_is_latent_attention(turned, options):
     assert weights is same is None or greatest_difference(weights, same) < EXACT
     for one, other in zip(gradients(absorbed, *parts), gradients(plain, *parts), strict=True):
         assert one.numel() == 0 or greatest_difference(one, other) < EXACT
-
-
-def test_latent_attention_is_a_loop_over_heads():
-    module = LatentAttention(C, heads=2, latent=5, bias=False, generator=generator()).double()
-    x = normal(B, T, C)
-    latents = rms_norm(x @ module.down.weight.T, module.latent_gain)
-    outputs = []
-    for head in range(2):
-        keys, values = (latents @ module.up.weight[22 * head :][:22].T).chunk(2, -1)
-        queries = x @ module.query.weight[11 * head :][:11].T
-        outputs.append((queries @ keys.mT / 11**0.5).softmax(-1) @ values)
-    assert greatest_difference(module(x), torch.cat(outputs, -1) @ module.output.weight.T) < EXACT
-
-
-@pytest.mark.parametrize(
-    ("keys", "numbers"),
-    [
-        ({"latent": 5}, 5),
-        ({"latent": 5, "positions": "rotary"}, 5 + 6),
-        ({"kv_heads": 1}, 24),
-        ({"positions": "rotary"}, 72),
-    ],
-)
-def test_a_cache_of_latents_holds_what_was_derived(keys, numbers):
-    model = small(heads=3, head_channels=12, **keys)
-    cache = model.new_cache()
-    assert cache[0].n_bytes == 0
-    model(ids(), cache=cache)
-    assert sum(each.n_bytes for each in cache) == B * T * LAYERS * numbers * 8
-    assert model.config.cached_per_token == LAYERS * numbers
 
 
 def test_a_block_with_latents_looks_at_a_memory_as_others_do():
