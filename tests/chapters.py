@@ -192,7 +192,7 @@ def find_roles(tokens, offset=0):
         if name not in VERBATIM:
             line = offset + token.map[0] + 1
             yield from find_roles(markdown_parser().parse(token.content), line)
-            yield from find_roles(markdown_parser().parseInline(argument), line)
+            yield from find_roles(markdown_parser().parseInline(argument), line - 1)
 
 
 def inline_roles(token, line):

@@ -1,7 +1,7 @@
-"""The book as a whole agrees with itself: contents, citations, imports, requirements, files in git.
+"""The book as a whole agrees with itself: contents, citations, docstrings, requirements, git.
 
-Each rule is a function of texts and names, and is proven on planted defects before it judges the
-book.  What a single chapter must have is in recipe.py.
+Rules that read text are proven on planted defects before they judge the book.  What a single
+chapter must have is in recipe.py.
 """
 
 import ast
@@ -9,13 +9,9 @@ import difflib
 import doctest
 import importlib
 import importlib.metadata
-import importlib.util
-import inspect
 import re
 import subprocess
-import sys
 from functools import cache
-from pathlib import PurePosixPath
 
 import jupytext
 import pytest
@@ -25,9 +21,7 @@ from chapters import ROOT, Page, chapters, pages, read
 from jupytext.config import load_jupytext_configuration_file
 from packaging.requirements import Requirement
 from pybtex.database import parse_string
-from recipe import HEADER, at, cites
-
-import src
+from recipe import HEADER, cites
 
 PAGES = [path.relative_to(ROOT).as_posix() for path in pages()]
 NOTEBOOKS = [path.relative_to(ROOT).as_posix() for path in chapters()]
@@ -51,18 +45,6 @@ def test_the_book_has_pages_chapters_and_modules():
 # ---- contents --------------------------------------------------------------------------------
 
 
-def toc_disagreements(toc, names):
-    """Where the table of contents and the files of the book part ways."""
-    listed = [f"{file.removesuffix('.md')}.md" for file in toc_files(yaml.safe_load(toc))]
-    for name in sorted(set(listed)):
-        if listed.count(name) > 1:
-            yield f"_toc.yml: {name} is listed {listed.count(name)} times"
-    for name in sorted(set(listed) - set(names)):
-        yield f"_toc.yml: {name} is listed, but there is no such file"
-    for name in sorted(set(names) - set(listed)):
-        yield f"_toc.yml: {name} exists, but no reader would find it: list it"
-
-
 def toc_files(node):
     """Every `root:` and `file:` of the table of contents, however deep."""
     if isinstance(node, list):
@@ -76,29 +58,9 @@ def toc_files(node):
                 yield from toc_files(value)
 
 
-TOC = "root: book/index\nparts:\n- caption: A\n  chapters:\n  - file: book/a/one\n"
-
-
-@pytest.mark.parametrize(
-    ("names", "message"),
-    [
-        (["book/index.md"], "book/a/one.md is listed, but there is no such file"),
-        (["book/index.md", "book/a/one.md", "book/a/two.md"], "book/a/two.md exists, but"),
-    ],
-)
-def test_a_disagreement_of_toc_and_files_is_found(names, message):
-    (found,) = toc_disagreements(TOC, names)
-    assert message in found
-
-
-def test_a_page_listed_twice_is_found():
-    (found,) = toc_disagreements(TOC + "  - file: book/index\n", ["book/index.md", "book/a/one.md"])
-    assert "listed 2 times" in found
-
-
 def test_the_toc_lists_each_page_once_and_nothing_else():
-    found = list(toc_disagreements(text_of("_toc.yml"), PAGES))
-    assert not found, "\n".join(found)
+    listed = toc_files(yaml.safe_load(text_of("_toc.yml")))
+    assert sorted(f"{file.removesuffix('.md')}.md" for file in listed) == PAGES
 
 
 @pytest.mark.parametrize("name", NOTEBOOKS)
@@ -110,29 +72,20 @@ def test_the_readme_links_each_chapter_by_its_title(name):
 # ---- citations -------------------------------------------------------------------------------
 
 
-def citation_disagreements(cited_pages, bibliography):
-    """Keys that are cited but unknown, and entries that nobody cites."""
-    entries = set(parse_string(bibliography, "bibtex").entries)
-    cited = set()
-    for page in cited_pages:
-        for role, keys, line in page.roles:
-            if cites(role):
-                found = {key.strip() for key in re.sub(r"\{[^}]*\}", "", keys).split(",")}
-                cited |= found
-                for key in sorted(found - entries):
-                    yield at(page, line, f"'{key}' is cited, but is not in references.bib")
-    for key in sorted(entries - cited):
-        yield f"references.bib: '{key}' is never cited: cite it or drop it"
+def citations(page):
+    """(key, line) of all that a page cites."""
+    for role, keys, line in page.roles:
+        if cites(role):
+            for key in re.sub(r"\{[^}]*\}", "", keys).split(","):
+                yield key.strip(), line
 
-
-BIBLIOGRAPHY = "@book{one, title={One}}\n@book{two, title={Two}}\n"
 
 CAPTION = """\
 ```{code-cell}
 ---
 mystnb:
   figure:
-    caption: By {cite}`one`, {cite}`two`, {cite}`six`.
+    caption: By {cite}`one`, {cite}`two`.
 ---
 
 1
@@ -141,21 +94,16 @@ mystnb:
 
 
 @pytest.mark.parametrize(
-    ("text", "messages"),
+    ("text", "found"),
     [
-        ("See {cite}`one` and {cite:t}`two`.", []),
-        ("See {cite:p}`one,two`.", []),
-        ("See {cite}`one`.", ["'two' is never cited"]),
-        ("See {cite}`one,\ntwo`.\n\n> And {cite:t}`three`.", ["a.md:4: 'three' is cited, but"]),
-        (":::{note} As {cite}`one`\n{cite}`two`, {cite}`four`\n:::", ["a.md:2: 'four' is cited"]),
-        ("`{cite}one` `two`", ["'one' is never", "'two' is never"]),
-        (CAPTION, ["a.md:8: 'six' is cited"]),
+        ("By {cite}`one,\ntwo`.\n\n> And {cite:t}`six`.", [("one", 1), ("two", 1), ("six", 4)]),
+        (":::{note} As {cite}`one`\n{cite:p}`two`\n:::", [("two", 2), ("one", 1)]),
+        ("`{cite}one` `two`", []),
+        (CAPTION, [("one", 8), ("two", 8)]),
     ],
 )
-def test_a_disagreement_of_citations_and_bibliography_is_found(text, messages):
-    found = list(citation_disagreements([Page("a.md", text)], BIBLIOGRAPHY))
-    assert len(found) == len(messages), found
-    assert all(message in text for message, text in zip(messages, found, strict=True)), found
+def test_citations_are_found_with_their_lines(text, found):
+    assert list(citations(Page("a.md", text))) == found
 
 
 def test_two_authors_of_gpt1_are_authors_of_gpt2():
@@ -169,8 +117,11 @@ def test_two_authors_of_gpt1_are_authors_of_gpt2():
 
 
 def test_each_citation_has_an_entry_and_each_entry_a_citation():
-    found = list(citation_disagreements(map(page_of, PAGES), text_of("references.bib")))
-    assert not found, "\n".join(found)
+    entries = set(parse_string(text_of("references.bib"), "bibtex").entries)
+    cited = {key: f"{name}:{line}" for name in PAGES for key, line in citations(page_of(name))}
+    unknown = {place: key for key, place in cited.items() if key not in entries}
+    assert not unknown, f"cited, but not in references.bib: {unknown}"
+    assert not entries - cited.keys(), "these are never cited: cite them or drop them"
 
 
 def test_the_number_of_a_preprint_stands_in_a_note():
@@ -179,196 +130,40 @@ def test_the_number_of_a_preprint_stands_in_a_note():
     assert not [key for key, entry in entries.items() if "eprint" in entry.fields]
 
 
-# ---- what is kept in git ---------------------------------------------------------------------
-
-GENERATED = {"_build", "__pycache__", ".ipynb_checkpoints", ".venv"}
-GENERATED |= {".mypy_cache", ".pytest_cache", ".ruff_cache"}
+# ---- the package -----------------------------------------------------------------------------
 
 
-def generated_files(names):
-    """Tracked files that a program made: notebooks with outputs, built pages, caches."""
-    for name in names:
-        path = PurePosixPath(name)
-        made = path.suffix in (".ipynb", ".pyc") or GENERATED & set(path.parts)
-        if made or any(part.endswith(".egg-info") for part in path.parts):
-            yield f"{name} is tracked: `git rm --cached` it, it is made from the sources"
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "a.ipynb",
-        "_build/html/a.html",
-        "book/_build/a",
-        "src/__pycache__/a.pyc",
-        "x.egg-info/PKG-INFO",
-    ],
-)
-def test_a_generated_file_is_found(name):
-    assert list(generated_files([name, "book/a.md"])) == list(generated_files([name])) != []
-
-
-def test_git_tracks_no_generated_file():
-    done = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True)
+def test_git_tracks_no_file_that_it_is_told_to_ignore():
+    command = ["git", "ls-files", "--cached", "--ignored", "--exclude-standard"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     if done.returncode:
         pytest.skip("not a git checkout")
-    names = done.stdout.split("\0")[:-1]
-    assert names, "git tracks no file here"
-    found = list(generated_files(names))
-    assert not found, "\n".join(found)
-
-
-# ---- imports from src ------------------------------------------------------------------------
-
-
-def import_faults(page):
-    """Names that the page's cells take from src, but that do not exist or are not explained."""
-    for cell in page.cells:
-        tree = ast.parse(cell.source)
-        for node, path in src_names(tree):
-            fault = name_fault(path)
-            if fault:
-                yield at(page, cell.line + node.lineno - 1, fault)
-
-
-def src_names(tree):
-    """(syntax node, dotted name) of each use of src: imports, and attributes of what they bind."""
-    bound = {}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                if alias.name.split(".")[0] == "src":
-                    bound[alias.asname or "src"] = alias.name if alias.asname else "src"
-                    yield node, alias.name
-        elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "src":
-            for alias in node.names:
-                bound[alias.asname or alias.name] = f"{node.module}.{alias.name}"
-                yield node, f"{node.module}.{alias.name}"
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute):
-            first, *rest = ast.unparse(node).split(".")
-            target = ".".join([bound.get(first, ""), *rest])
-            if first in bound and is_module(target.rpartition(".")[0]):
-                yield node, target
-
-
-def is_module(name):
-    try:
-        return importlib.util.find_spec(name) is not None
-    except ModuleNotFoundError:
-        return False
-
-
-def name_fault(path):
-    """What is wrong with a dotted name of src, or None; values need no docstring."""
-    module, _, name = path.rpartition(".")
-    if is_module(path):
-        found = importlib.import_module(path)
-    elif not is_module(module):
-        return f"{module or path} does not exist"
-    elif not hasattr(importlib.import_module(module), name):
-        return f"{module} has no '{name}'"
-    else:
-        found = getattr(importlib.import_module(module), name)
-    explains = inspect.ismodule(found) or inspect.isclass(found) or inspect.isroutine(found)
-    return f"{path} has no docstring" if explains and not own_docstring(found) else None
-
-
-def own_docstring(found):
-    """The object's docstring, not one inherited or made up by @dataclass."""
-    text = found.__doc__ or ""
-    made_up = inspect.isclass(found) and text.startswith(f"{found.__name__}(")
-    return "" if made_up else text.strip()
-
-
-PLANTED_MODULE = '''"""A module."""
-
-VALUE = 1
-
-def explained():
-    """Explained."""
-
-def bare():
-    pass
-
-class Bare:
-    pass
-'''
-
-
-@pytest.fixture
-def planted_module(tmp_path, monkeypatch):
-    """A module src.planted that is gone after the test."""
-    (tmp_path / "planted.py").write_text(PLANTED_MODULE, encoding="utf-8")
-    monkeypatch.setattr(src, "__path__", [*src.__path__, str(tmp_path)])
-    yield
-    sys.modules.pop("src.planted", None)
-    vars(src).pop("planted", None)
-
-
-@pytest.mark.parametrize(
-    ("code", "message"),
-    [
-        ("from src.planted import explained, VALUE", None),
-        ("import src.planted as p\np.explained(p.VALUE)", None),
-        ("from src import planted\nplanted.VALUE.bit_length()", None),
-        ("from src.planted import missing", ":4: src.planted has no 'missing'"),
-        ("from src.absent import f", ":4: src.absent does not exist"),
-        ("import src.absent", ":4: src has no 'absent'"),
-        ("import src.planted as p\np.missing()", ":5: src.planted has no 'missing'"),
-        ("import src.planted\nsrc.planted.missing()", ":5: src.planted has no 'missing'"),
-        ("from src import planted\nx = [planted.missing]", ":5: src.planted has no 'missing'"),
-        ("from src.planted import bare", ":4: src.planted.bare has no docstring"),
-        ("if True:\n    from src.planted import Bare", ":5: src.planted.Bare has no docstring"),
-    ],
-)
-def test_a_faulty_import_is_found(planted_module, code, message):
-    page = Page("a.md", f"# A\n\n```{{code-cell}} ipython3\n{code}\n```\n")
-    found = list(import_faults(page))
-    assert found == ([f"a.md{message}"] if message else [])
-
-
-@pytest.mark.parametrize("name", NOTEBOOKS)
-def test_a_chapter_imports_what_exists_and_is_explained(name):
-    found = list(import_faults(page_of(name)))
-    assert not found, "\n".join(found)
+    assert done.stdout == "", "made from the sources, so say `git rm --cached`"
 
 
 def undocumented_names(name, source):
     """Public modules, functions, classes and methods without a docstring."""
-    tree = ast.parse(source)
-    for node, path in public_definitions(tree, name):
+    for node, path in public_definitions(ast.parse(source), name):
         if not ast.get_docstring(node):
             yield f"{name}:{getattr(node, 'lineno', 1)}: {path} has no docstring"
-
-
-def is_promise(node):
-    """Whether a method of a protocol has no body: the docstring of the protocol explains it."""
-    return [ast.unparse(each) for each in node.body] == ["..."]
 
 
 def public_definitions(node, path):
     yield node, path
     for child in node.body:
-        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            if child.name.startswith("_") or is_promise(child):
-                continue
-            if isinstance(child, ast.ClassDef):
-                yield from public_definitions(child, child.name)
-            else:
-                yield child, child.name
+        if not isinstance(child, ast.FunctionDef | ast.ClassDef) or child.name.startswith("_"):
+            continue
+        if isinstance(child, ast.ClassDef):
+            yield from public_definitions(child, child.name)
+        elif ast.unparse(child.body) != "...":  # what a protocol promises, it explains itself
+            yield child, child.name
 
 
 def test_an_undocumented_name_is_found():
-    source = (
-        '"""M."""\ndef _f(): pass\ndef f(): pass\nclass C:\n    """C."""\n    def g(self): pass\n'
-    )
-    assert list(undocumented_names("m.py", source)) == [
-        "m.py:3: f has no docstring",
-        "m.py:6: g has no docstring",
-    ]
-    promise = '"""M."""\nclass C:\n    """C."""\n    def g(self): ...\n    def h(self): pass\n'
-    assert list(undocumented_names("m.py", promise)) == ["m.py:5: h has no docstring"]
+    source = '"""M."""\ndef _f(): pass\ndef f(): pass\nclass C:\n    """C."""\n'
+    source += "    def g(self): pass\n    def h(self): ...\n"
+    expected = ["m.py:3: f has no docstring", "m.py:6: g has no docstring"]
+    assert list(undocumented_names("m.py", source)) == expected
     assert list(undocumented_names("m.py", "x = 1\n")) == ["m.py:1: m.py has no docstring"]
 
 
@@ -384,10 +179,6 @@ def test_the_examples_in_the_docstrings_of_a_module_hold(name):
     assert doctest.testmod(module, extraglobs={"torch": torch}).failed == 0
 
 
-def test_some_docstring_holds_an_example():
-    assert any(">>> " in text_of(name) for name in MODULES)
-
-
 # ---- requirements ----------------------------------------------------------------------------
 
 
@@ -399,17 +190,6 @@ def requirements(text):
 
 def canonical(name):
     return re.sub(r"[-_.]+", "-", name).lower()
-
-
-def missing_packages(text):
-    installed = {canonical(found.name) for found in importlib.metadata.distributions()}
-    return [str(r) for r in requirements(text) if canonical(r.name) not in installed]
-
-
-def different_packages(text, other):
-    """Names that only one of two requirements files has."""
-    names = ({canonical(r.name) for r in requirements(t)} for t in (text, other))
-    return sorted(set.symmetric_difference(*names))
 
 
 def brought_along(needed):
@@ -437,21 +217,6 @@ def unpinned(installed, text):
     for name, version in sorted(installed.items()):
         if name not in pins or not pins[name].contains(version, prereleases=True):
             yield f"{name}: {version} is installed, pinned is {pins.get(name, 'nothing')}"
-
-
-def test_a_missing_package_is_found():
-    assert missing_packages("pytest==1 # why\n# x\n-e .\nno-such-package==1\n") == [
-        "no-such-package==1"
-    ]
-
-
-def test_a_difference_between_requirements_is_found():
-    assert different_packages("a_b==1\nc==2\n", "A-b\nd>=1\n") == ["c", "d"]
-
-
-def test_each_requirement_is_installed():
-    missing = missing_packages(text_of("requirements.txt"))
-    assert not missing, f"not installed: {missing}; run `pip install -r requirements.txt`"
 
 
 def test_what_a_constraints_file_leaves_open_is_found():
@@ -498,8 +263,11 @@ def test_the_packages_of_models_are_installed_wherever_the_others_are():
 
 
 def test_the_newest_requirements_name_the_same_packages():
-    different = different_packages(text_of("requirements.txt"), text_of("requirements-newest.txt"))
-    assert not different, f"only in one of the two requirements files: {different}"
+    usual, newest = (
+        {canonical(each.name) for each in requirements(text_of(name))}
+        for name in ("requirements.txt", "requirements-newest.txt")
+    )
+    assert usual == newest
 
 
 # ---- JupyterLab ------------------------------------------------------------------------------
@@ -516,48 +284,13 @@ def save_changes(name, text):
     return "".join(difflib.unified_diff(*lines, name, f"{name}, saved"))
 
 
-CANONICAL = f"""{HEADER}
-# Title – 題
-
-```{{code-cell}} ipython3
-:tags: [hide-input]
-
-1
-```
-
-```{{code-cell}} ipython3
----
-mystnb:
-  figure:
-    name: fig-x
-    caption: 'Two: colons.'
----
-2
-```
-
-Text.
-"""
+CANONICAL = f"{HEADER}\n# Title\n\n```{{code-cell}} ipython3\n:tags: [hide-input]\n\n1\n```\n"
 
 
-def test_a_canonical_page_is_saved_unchanged():
+def test_a_page_that_save_would_change_is_found():
     assert save_changes("a.md", CANONICAL) == ""
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("Text.\n", "Text."),
-        ("Text.\n", "Text.\n\n"),
-        ("\n", "\r\n"),
-        ("[hide-input]\n\n", "[hide-input]\n"),
-        ("'Two: colons.'", '"Two: colons."'),
-        ("\n\nText", "\n\n\nText"),
-        ("  language: python\n", "  language: python\nauthor: me\n"),
-    ],
-)
-def test_a_page_that_save_would_change_is_found(old, new):
-    assert CANONICAL.replace(old, new) != CANONICAL
-    assert save_changes("a.md", CANONICAL.replace(old, new)) != ""
+    for old, new in (("1\n```\n", "1\n```"), ("\n", "\r\n"), ("input]\n\n", "input]\n")):
+        assert save_changes("a.md", CANONICAL.replace(old, new)) != ""
 
 
 @pytest.mark.parametrize("name", NOTEBOOKS)

@@ -1,8 +1,8 @@
 """Small changes of Python code, as syntax trees: what an assertion should notice.
 
-A change is a `Mutation(kind, node, place)`: which operator, on which node of the tree (its number
-in `ast.walk`), and on which part of it.  `mutations(tree)` lists those that a tree allows,
-`mutated` makes one.  Nothing inside an assertion is ever changed: changes lie upstream of it.
+A change is a `Mutation(kind, node, place)`: of which kind, on which node of the tree (its number
+in `ast.walk`), and which of the changes that this node allows.  `mutations(tree)` lists those of a
+tree, `mutated` makes one.  Nothing inside an assertion is ever changed: changes lie upstream of it.
 """
 
 import ast
@@ -11,37 +11,25 @@ from dataclasses import dataclass
 from itertools import zip_longest
 
 NOISE, ROWS, ASSERTED = "__noise__", "__rows__", "__asserted__"
-TURNED = {
-    ast.Lt: ast.GtE,
-    ast.GtE: ast.Lt,
-    ast.Gt: ast.LtE,
-    ast.LtE: ast.Gt,
-    ast.Eq: ast.NotEq,
-    ast.NotEq: ast.Eq,
-    ast.In: ast.NotIn,
-    ast.NotIn: ast.In,
-    ast.Is: ast.IsNot,
-    ast.IsNot: ast.Is,
-}
-OPPOSITE = {
-    ast.Add: ast.Sub,
-    ast.Sub: ast.Add,
-    ast.Mult: ast.Div,
-    ast.Div: ast.Mult,
-    ast.Pow: ast.Mult,
-    ast.FloorDiv: ast.Mod,
-    ast.Mod: ast.FloorDiv,
-    ast.BitAnd: ast.BitOr,
-    ast.BitOr: ast.BitAnd,
-    ast.BitOr: ast.BitAnd,
-}
+KINDS = ("noise", "rows", "rival", "turned", "dropped", "opposite", "constant", "left out", "text")
+
+
+def both_ways(*pairs):
+    return {one: other for pair in pairs for one, other in (pair, pair[::-1])}
+
+
+ORDERS = (ast.Lt, ast.GtE), (ast.Gt, ast.LtE)
+TURNED = both_ways(*ORDERS, (ast.Eq, ast.NotEq), (ast.In, ast.NotIn), (ast.Is, ast.IsNot))
+RINGS = (ast.Add, ast.Sub), (ast.Mult, ast.Div)
+OPPOSITE = both_ways(*RINGS, (ast.FloorDiv, ast.Mod), (ast.BitAnd, ast.BitOr))
+OPPOSITE[ast.Pow] = ast.Mult
 BINDING = (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Expr, ast.For, ast.With, ast.Return)
 SEEDING = ("seed", "generator", "Random", "rng")
 
 
 @dataclass(frozen=True)
 class Mutation:
-    """A change `kind` of the node numbered `node`, at its part `place`; `binds`: names it sets."""
+    """Change `place` of those that the node numbered `node` allows; `binds`: names it sets."""
 
     kind: str
     node: int
@@ -67,14 +55,10 @@ def mutations(tree):
         if id(node) in silent:
             continue
         binds = names_bound(node if isinstance(node, BINDING) else owner.get(id(node)))
-        for kind, place, text in changes(node):
+        for place, (kind, text, _) in enumerate(changes(node)):
             found.append(Mutation(kind, number, place, getattr(node, "lineno", 0), text, binds))
-    order = (
-        *("noise", "rows", "rival", "turned", "dropped", "opposite", "constant", "left out"),
-        "text",
-    )
     found.sort(key=lambda each: -each.line)
-    of_kind = {kind: [each for each in found if each.kind == kind] for kind in order}
+    of_kind = {kind: [each for each in found if each.kind == kind] for kind in KINDS}
     return [each for row in zip_longest(*of_kind.values()) for each in row if each]
 
 
@@ -135,50 +119,71 @@ def owners(target):
 
 
 def changes(node):
-    """(kind, place, words) of each change that one node allows."""
+    """(kind, words, what stands in its stead) of each change that one node allows."""
     match node:
         case (
-            ast.Assign(value=value)
+            ast.Assign(value=ast.expr() as value)
             | ast.AugAssign(value=value)
-            | ast.Return(value=value)
-            | ast.Yield(value=value)
-        ) if value is not None:
-            yield "noise", 0, f"noise for {short(value)}"
-            yield "rows", 0, f"rows permuted in {short(value)}"
-        case ast.Constant(value=bool()):
-            yield "turned", 0, f"not {node.value}"
-        case ast.Constant(value=int() | float()):
-            yield "constant", 0, f"{node.value} moved"
-            if node.value:
-                yield "constant", 1, f"0 for {node.value}"
+            | ast.Return(value=ast.expr() as value)
+            | ast.Yield(value=ast.expr() as value)
+        ):
+            for kind, call, words in (("noise", NOISE, "noise for"), ("rows", ROWS, PERMUTED)):
+                other = ast.Call(ast.Name(call, ast.Load()), [value], [])
+                yield kind, f"{words} {short(value)}", like(node, value=other)
+        case ast.Constant(value=bool(value)):
+            yield "turned", f"not {value}", like(node, value=not value)
+        case ast.Constant(value=int() | float() as value):
+            moved = value + 1 if isinstance(value, int) else value * 1.5 or 1.0
+            yield "constant", f"{value} moved", like(node, value=moved)
+            if value:
+                yield "constant", f"0 for {value}", like(node, value=type(value)(0))
         case ast.Constant(value=str(text)) if text:
-            yield "text", 0, f"{short(node)} the other way round"
-        case ast.Tuple(elts=[_, _, *_], ctx=ast.Load()) | ast.List(elts=[_, _, *_]):
-            yield "rival", 0, f"exchanged: {short(node)}"
-        case ast.Dict(values=[_, _, *_]):
-            yield "rival", 0, f"exchanged: {short(node)}"
+            other = text[::-1] if text[::-1] != text else text + "x"
+            yield "text", f"{short(node)} the other way round", like(node, value=other)
+        case (
+            ast.Tuple(elts=[one, two, *more], ctx=ast.Load())
+            | ast.List(elts=[one, two, *more], ctx=ast.Load())
+        ):
+            yield "rival", f"exchanged: {short(node)}", like(node, elts=[two, one, *more])
+        case ast.Dict(values=[one, two, *more]):
+            yield "rival", f"exchanged: {short(node)}", like(node, values=[two, one, *more])
         case ast.Compare(ops=ops):
             for place, op in enumerate(ops):
                 if type(op) in TURNED:
-                    yield "turned", place, f"turned: {short(node)}"
-        case ast.BoolOp():
-            yield "turned", 0, f"and/or turned: {short(node)}"
+                    other = [*ops[:place], TURNED[type(op)](), *ops[place + 1 :]]
+                    yield "turned", f"turned: {short(node)}", like(node, ops=other)
+        case ast.BoolOp(op=op):
+            other = ast.Or() if isinstance(op, ast.And) else ast.And()
+            yield "turned", f"and/or turned: {short(node)}", like(node, op=other)
         case ast.UnaryOp(op=ast.Not() | ast.Invert()):
-            yield "turned", 0, f"not left out: {short(node)}"
+            yield "turned", f"not left out: {short(node)}", node.operand
         case ast.UnaryOp(op=ast.USub()):
-            yield "opposite", 0, f"the opposite sign in {short(node)}"
+            yield "opposite", f"the opposite sign in {short(node)}", node.operand
         case ast.BinOp(op=op) if type(op) in OPPOSITE:
-            yield "dropped", 0, f"only the left of {short(node)}"
-            yield "dropped", 1, f"only the right of {short(node)}"
-            yield "opposite", 0, f"the opposite sign in {short(node)}"
+            yield "dropped", f"only the left of {short(node)}", node.left
+            yield "dropped", f"only the right of {short(node)}", node.right
+            other = like(node, op=OPPOSITE[type(op)]())
+            yield "opposite", f"the opposite sign in {short(node)}", other
         case ast.Call(args=args, keywords=keywords):
             if len(args) >= 2 and not any(isinstance(each, ast.Starred) for each in args[:2]):
-                yield "rival", 0, f"arguments swapped: {short(node)}"
-            for place, each in enumerate(keywords):
+                other = like(node, args=[*args[1::-1], *args[2:]])
+                yield "rival", f"arguments swapped: {short(node)}", other
+            for each in keywords:
                 if each.arg:
-                    yield "dropped", place, f"without {each.arg}=: {short(node)}"
+                    other = like(node, keywords=[one for one in keywords if one is not each])
+                    yield "dropped", f"without {each.arg}=: {short(node)}", other
         case ast.Expr(value=ast.Call()):
-            yield "left out", 0, f"left out: {short(node)}"
+            yield "left out", f"left out: {short(node)}", ast.Pass()
+
+
+PERMUTED = "rows permuted in"
+
+
+def like(node, **fields):
+    """A copy of a node with some other fields."""
+    other = copy.copy(node)
+    vars(other).update(fields)
+    return other
 
 
 def short(node):
@@ -190,10 +195,8 @@ def mutated(tree, mutation):
     """A copy of the tree with the mutation in it."""
     tree = copy.deepcopy(tree)
     node = next(each for number, each in enumerate(ast.walk(tree)) if number == mutation.node)
-    replacement = changed(node, mutation)
-    if replacement is not node:
-        tree = Replaced(node, replacement).visit(tree)
-    return ast.fix_missing_locations(tree)
+    *_, other = list(changes(node))[mutation.place]
+    return ast.fix_missing_locations(Replaced(node, other).visit(tree))
 
 
 class Replaced(ast.NodeTransformer):
@@ -202,43 +205,3 @@ class Replaced(ast.NodeTransformer):
 
     def visit(self, node):
         return self.new if node is self.old else self.generic_visit(node)
-
-
-def changed(node, mutation):
-    """The node with one change, made in place where its class stays the same."""
-    place = mutation.place
-    match mutation.kind, node:
-        case (("noise" | "rows"), _):
-            name = NOISE if mutation.kind == "noise" else ROWS
-            node.value = ast.Call(ast.Name(name, ast.Load()), [node.value], [])
-        case "constant", _:
-            value = node.value
-            moved = value + 1 if isinstance(value, int) else value * 1.5 or 1.0
-            node.value = type(value)(0) if place else moved
-        case "text", _:
-            node.value = node.value[::-1] if node.value[::-1] != node.value else node.value + "x"
-        case "turned", ast.Compare():
-            node.ops[place] = TURNED[type(node.ops[place])]()
-        case "turned", ast.BoolOp():
-            node.op = ast.Or() if isinstance(node.op, ast.And) else ast.And()
-        case "turned", ast.Constant():
-            node.value = not node.value
-        case "turned", _:
-            return node.operand
-        case "dropped", ast.BinOp():
-            return node.right if place else node.left
-        case "dropped", _:
-            del node.keywords[place]
-        case "opposite", ast.UnaryOp():
-            return node.operand
-        case "opposite", _:
-            node.op = OPPOSITE[type(node.op)]()
-        case "rival", ast.Call():
-            node.args[:2] = node.args[1::-1]
-        case "rival", ast.Dict():
-            node.values[:2] = node.values[1::-1]
-        case "rival", _:
-            node.elts[:2] = node.elts[1::-1]
-        case "left out", _:
-            return ast.Pass()
-    return node

@@ -79,6 +79,8 @@ def noisy_array(value, rng):
     import numpy as np
 
     draw = np.random.default_rng(rng.randrange(2**32))
+    if not value.size:
+        return None
     if value.dtype == bool:
         return draw.random(value.shape) < 0.5
     if np.issubdtype(value.dtype, np.integer):
@@ -94,21 +96,11 @@ def noisy_array(value, rng):
 def noisy_tensor(value, rng):
     import torch
 
-    draw = torch.Generator().manual_seed(rng.randrange(2**63))
     plain = value.detach().cpu()
-    if not plain.numel():
+    array = noisy_array((plain.double() if plain.is_floating_point() else plain).numpy(), rng)
+    if array is None:
         return None
-    if plain.dtype == torch.bool:
-        new = torch.rand(plain.shape, generator=draw) < 0.5
-    elif not plain.is_floating_point():
-        low, high = int(plain.min()), int(plain.max())
-        new = torch.randint(low, high + 2, plain.shape, generator=draw).to(plain.dtype)
-    else:
-        finite = plain[plain.isfinite()].double()
-        mean, spread = (finite.mean(), finite.std(correction=0)) if finite.numel() else (0.0, 1.0)
-        spread = spread if spread > 0 else abs(mean) or 1.0
-        new = (mean + spread * torch.randn(plain.shape, generator=draw)).to(plain.dtype)
-    new = new.to(value.device)
+    new = torch.as_tensor(array).to(value.device, value.dtype)
     return value - value.detach() + new if value.requires_grad else new  # the gradient goes on
 
 

@@ -1,15 +1,12 @@
 """Look, for each assertion of a chapter, for a change upstream of it that makes it fail."""
 
-import json
-import os
 import random
 from functools import cache
 from math import log2
 
-from teeth.called import called_by
 from teeth.chapter import flowing_into, statements, upstream
 from teeth.mutations import mutations
-from teeth.snapshots import Snapshots, code_place, function_tree, is_ours
+from teeth.snapshots import Snapshots, code_place, function_tree, in_a_copy, is_ours
 
 BUDGET = 4.0  # seconds of changed runs for each second of the chapter, a short one taken as
 LEAST = 10.0  # so many seconds
@@ -23,7 +20,7 @@ SHOWN = ("/progress.py", "/figures.py")  # no number comes from there
 
 
 def examine(path, root, budget=BUDGET, known=None):
-    """{"assertions": [what is known of each], "seconds", "error", "called"} of one chapter.
+    """{"assertions": [what is known of each], "seconds", "error"} of one chapter.
 
     `known` is {text of an assertion: words of the change that killed it when last looked for}:
     that change is tried first.
@@ -53,27 +50,20 @@ def examine(path, root, budget=BUDGET, known=None):
                     "tries": search.tries.get(name, 0),
                 }
             )
-    called = called_by((code for each in found for code in each.called), root)
     used = sum(each.seconds for each in found) * (1 + len(SHIFTS)) + search.used
-    told = {"seconds": round(used, 1), "error": base.failed, "called": called}
-    return told | {"assertions": rows}
+    return {"seconds": round(used, 1), "error": base.failed, "assertions": rows}
 
 
 def outcomes_with(found, path, shift):
     """{assertion: whether it held} with every seed shifted, in a process of its own."""
-    reading, writing = os.pipe()
-    child = os.fork()
-    if not child:
+
+    def shifted():
         run = Snapshots(found, path.parent, seed_shift=shift)
         run.run(keep=False, watch=False)
-        with os.fdopen(writing, "w") as file:
-            json.dump(run.outcomes, file)
-        os._exit(0)
-    os.close(writing)
-    with os.fdopen(reading) as file:
-        text = file.read()
-    os.waitpid(child, 0)
-    return json.loads(text or "{}")
+        return run.outcomes
+
+    outcomes, _ = in_a_copy(shifted)
+    return outcomes or {}
 
 
 class Search:

@@ -11,15 +11,14 @@ import gc
 import io
 import linecache
 import os
-import pickle
 import random
 import signal
-import struct
 import sys
 import time
 import types
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from functools import cache
+from multiprocessing import Pipe
 
 import psutil
 
@@ -99,44 +98,37 @@ class Snapshots:
                 sys.modules["matplotlib.pyplot"].close("all")
 
     def _keep(self, number):
-        ask, answer = os.pipe(), os.pipe()
+        ours, its = Pipe()
         if os.fork():
-            os.close(ask[0])
-            os.close(answer[1])
-            self.copies[number] = (ask[1], answer[0])
+            its.close()
+            self.copies[number] = ours
             return
-        os.close(ask[1])
-        os.close(answer[0])
-        for asking, answering in self.copies.values():
-            os.close(asking)
-            os.close(answering)
+        for each in (ours, *self.copies.values()):
+            each.close()
         adopt_orphans()
         frozen.update(functions())
         gc.freeze()  # else a collection would copy all the memory that is shared
-        while (request := received(ask[0])) is not None:
-            sent(answer[1], self._forked(number, *request))
+        with suppress(EOFError, OSError):  # until this end of the pipe is closed
+            while True:
+                its.send(self._forked(number, *its.recv()))
         os._exit(0)
 
     def _forked(self, number, changes, last, limit):
         """What `changed` returns, from a copy of this copy, which is stopped at the limit."""
-        reading, writing = os.pipe()
-        child = os.fork()
-        if not child:
+
+        def run():
             signal.setitimer(signal.ITIMER_PROF, limit)
             signal.setitimer(signal.ITIMER_REAL, 20 * limit)  # should it wait for ever
             self.outcomes = {}
             try:
                 self._changed_run(number, changes, last)
             except UnchangedError:
-                self.outcomes = {}
-            sent(writing, self.outcomes)
-            os._exit(0)
-        os.close(writing)
-        outcomes = received(reading)
-        os.close(reading)
-        _, _, usage = os.wait4(child, 0)
+                return {}
+            return self.outcomes
+
+        outcomes, seconds = in_a_copy(run)
         end_orphans()
-        return outcomes or {}, usage.ru_utime + usage.ru_stime
+        return outcomes or {}, seconds
 
     def _changed_run(self, start, changes, last):
         """Run on after an error, too, past whatever reads a name that it left unset."""
@@ -167,14 +159,31 @@ class Snapshots:
         first = min((number for number, *_ in changes), default=start)
         start = max(number for number in self.copies if number <= first)
         cost = sum(each.seconds for each in self.found[start : last + 1])
-        ask, answer = self.copies[start]
-        sent(ask, (changes, last, PATIENCE * cost + 2))
-        return received(answer)
+        self.copies[start].send((changes, last, PATIENCE * cost + 2))
+        return self.copies[start].recv()
 
     def close(self):
-        for ask, answer in self.copies.values():
-            os.close(ask)
-            os.close(answer)
+        for each in self.copies.values():
+            each.close()
+
+
+def in_a_copy(function):
+    """(what a function returns in a copy of this process, or None, seconds of the processor)."""
+    reading, writing = Pipe(duplex=False)
+    child = os.fork()
+    if not child:
+        try:
+            writing.send(function())
+        finally:
+            os._exit(0)
+    writing.close()
+    try:
+        result = reading.recv()
+    except (EOFError, OSError):  # it was stopped
+        result = None
+    reading.close()
+    _, _, usage = os.wait4(child, 0)
+    return result, usage.ru_utime + usage.ru_stime
 
 
 def adopt_orphans():
@@ -189,29 +198,6 @@ def end_orphans():
     for each in orphans:
         each.kill()
     psutil.wait_procs(orphans)
-
-
-def sent(pipe, value):
-    data = pickle.dumps(value)
-    data = struct.pack("!Q", len(data)) + data
-    while data:
-        data = data[os.write(pipe, data) :]
-
-
-def received(pipe):
-    head = read_all(pipe, 8)
-    return None if head is None else pickle.loads(read_all(pipe, struct.unpack("!Q", head)[0]))
-
-
-def read_all(pipe, count):
-    parts = []
-    while count:
-        part = os.read(pipe, min(count, 1 << 20))
-        if not part:
-            return None
-        parts.append(part)
-        count -= len(part)
-    return b"".join(parts)
 
 
 # ---- functions of `src`, changed where they stand ---------------------------------------------
