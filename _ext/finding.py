@@ -66,11 +66,14 @@ def plain(node):
 def sections(doctree):
     """[anchor, title, first paragraph, Counter of words, other names] of each section and entry."""
     found = {}
+    brief = doctree.next_node(addnodes.desc)  # of the reference, what stands first in each entry
     for node in doctree.findall(nodes.TextElement):
         if isinstance(node, LEFT_OUT) or not (place := place_of(node)):
             continue
         anchor, title = place
         entry = found.setdefault(anchor, [anchor, title, "", Counter(), []])
+        if brief and entry[2]:
+            continue
         times = 1
         if isinstance(node, nodes.title | nodes.term | addnodes.desc_signature):
             times = TITLE if node.parent.parent is doctree else HEADING
@@ -109,9 +112,11 @@ def index(app, idle):
                     step = len(listed) - last.get(word, -1)
                     last[word] = len(listed)
                     found.setdefault(word, []).extend([step] if count == 1 else [-step, count])
-            for name in {name for each in (*title.split(": "), *others) for name in phrases(each)}:
+            if not anchor.startswith("src."):  # a question names no function
+                others = [*title.split(": "), *others]
+            for name in {name for each in others for name in phrases(each)}:
                 names.setdefault(name, []).append(len(listed))
-            size = 200 if page == GLOSSARY else 100
+            size = 180 if page == GLOSSARY else 90
             short = text if len(text) <= size else text[:size].rpartition(" ")[0] + " …"
             listed.append([len(pages) - 1, anchor, title, short])
     return {"pages": pages, "sections": listed, "words": found, "names": names}

@@ -5,7 +5,7 @@
 const WEIGHTS = [
   [/^book\/(topics|sources|changes|bibliography|architecture)$/, 0.2],
   [/^book\/reference\//, 0.2],
-  [/^book\/(glossary|notation|index)$/, 0.4],
+  [/^book\/(glossary|index)$/, 0.3],
   [/^(?!book)/, 0.2],
 ];
 const HALF = 20; // a word that a page has so often counts half of what it can
