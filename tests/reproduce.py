@@ -3,57 +3,33 @@
 Each run has a fresh kernel in the chapter's folder and one thread; the two go side by side.  All
 that a cell puts out is compared as it stands: text, errors, glued values, the bytes of figures.
 Only cells tagged ``nbval-ignore-output`` (timings) are passed over.  A difference is printed as
-``book/part/chapter.md:<line>``; the exit status is 1 if there is one, or if a cell fails.
+``book/part/chapter.md:<line>``; the exit status is 1 if there is one, or if a cell is wrong.
 """
 
 import argparse
-import asyncio
-import difflib
 import os
 import sys
-from dataclasses import dataclass, field
-from itertools import islice
+from concurrent.futures import ProcessPoolExecutor
+from difflib import unified_diff
 from pathlib import Path
-from subprocess import DEVNULL
 
-from chapters import ROOT, chapters, read
+from chapters import ROOT, chapters
+from jupyter_cache.executors.utils import single_nb_execution
 from jupytext.myst import myst_to_notebook
-from nbclient import NotebookClient
-from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
+from verdict import code_cells, faults
 
 CELL_LIMIT = 600  # seconds
 SHOWN_LINES = 12  # of one difference
 SHOWN_WIDTH = 200  # characters of one line
 IGNORED = "nbval-ignore-output"
-ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 GLUED = "application/papermill.record/"
 
 
-@dataclass
-class Run:
-    """What one run of a chapter put out: for each code cell {label: text}, or how it failed."""
-
-    outputs: list = field(default_factory=list)
-    failed_cell: int | None = None
-    error: str = ""
-
-
-async def run_chapter(path):
-    """Run the chapter at `path` from top to bottom in a fresh kernel."""
+def executed(path):
+    """The chapter as a notebook that was run from top to bottom in a fresh kernel."""
+    os.environ["OMP_NUM_THREADS"] = "1"
     notebook = myst_to_notebook(path.read_text(encoding="utf-8"))
-    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    folder = {"metadata": {"path": str(path.parent)}}
-    client = NotebookClient(notebook, timeout=CELL_LIMIT, kernel_name="python3", resources=folder)
-    run = Run()
-    try:
-        await client.async_execute(env=os.environ | ONE_THREAD, stderr=DEVNULL)
-    except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
-        begun = [number for number, cell in enumerate(code) if "execution" in cell.metadata]
-        run.failed_cell = begun[-1] if begun else 0
-        run.error = getattr(error, "ename", "") or type(error).__name__
-        run.error += f": {getattr(error, 'evalue', '') or error}".rstrip(": ")
-    run.outputs = [labelled_outputs(cell.outputs) for cell in code]
-    return run
+    return single_nb_execution(notebook, str(path.parent), CELL_LIMIT, allow_errors=False).nb
 
 
 def labelled_outputs(outputs):
@@ -73,44 +49,30 @@ def labelled_outputs(outputs):
     return texts
 
 
-def compare(page, first, second):
+def compare(path, first, second, root):
     """(number of cells compared, messages) of two runs of one chapter."""
-    for run in (first, second):
-        if run.failed_cell is not None:
-            line = page.cells[run.failed_cell].line
-            return 0, [f"{page.name}:{line}: {run.error}"]
+    text, name = path.read_text(encoding="utf-8"), path.relative_to(root).as_posix()
+    wrong = {fault for run in (first, second) for fault in faults(text, run)}
+    if wrong:
+        return 0, [f"{name}:{line}: {reason}" for line, reason in sorted(wrong)]
     messages, compared = [], 0
-    for cell, one, two in zip(page.cells, first.outputs, second.outputs, strict=True):
-        if IGNORED not in cell.tags:
+    pairs = zip(code_cells(text, first), code_cells(text, second), strict=True)
+    for (line, one), (_, two) in pairs:
+        if IGNORED not in one.metadata.get("tags", []):
             compared += 1
-            messages += [f"{page.name}:{cell.line}: {text}" for text in differences(one, two)]
+            found = differences(labelled_outputs(one.outputs), labelled_outputs(two.outputs))
+            messages += [f"{name}:{line}: {each}" for each in found]
     return compared, messages
 
 
 def differences(one, two):
     """A message for each output that the two runs do not share to the last character."""
-    for label in [*one, *(label for label in two if label not in one)]:
-        if label not in one or label not in two:
-            yield f"{label}: only in the {'first' if label in one else 'second'} run"
-        elif one[label] != two[label] and "image/" in label:
-            sizes = f"{len(one[label])} and {len(two[label])} characters"
-            yield f"{label}: the figure is not the same byte for byte ({sizes})"
-        elif one[label] != two[label]:
-            yield f"{label}: the two runs differ\n{short_diff(one[label], two[label])}"
-
-
-def short_diff(one, two):
-    diff = difflib.unified_diff(
-        one.splitlines(), two.splitlines(), "first", "second", "", "", 0, ""
-    )
-    lines = [f"    {line[:SHOWN_WIDTH]}" for line in islice(diff, SHOWN_LINES + 1)]
-    return "\n".join(lines[:SHOWN_LINES] + ["    …"] * (len(lines) > SHOWN_LINES))
-
-
-async def check(path, root):
-    """Run one chapter twice, side by side; what `compare` finds."""
-    first, second = await asyncio.gather(run_chapter(path), run_chapter(path))
-    return compare(read(path, root), first, second)
+    for label in sorted(one.keys() | two.keys()):
+        if one.get(label) != two.get(label):
+            texts = (run.get(label, "(nothing)").splitlines() for run in (one, two))
+            diff = list(unified_diff(*texts, "first", "second", n=0, lineterm=""))
+            lines = [f"    {line[:SHOWN_WIDTH]}" for line in diff[:SHOWN_LINES]]
+            yield "\n".join([f"{label}: the two runs differ", *lines])
 
 
 def choose(names, root):
@@ -135,7 +97,9 @@ def main(arguments=None, root=ROOT):
     chosen = choose(parser.parse_args(arguments).chapters, root)
     cells, found = 0, []
     for path in chosen:
-        compared, messages = asyncio.run(check(path, root))
+        with ProcessPoolExecutor(2) as pool:
+            runs = pool.map(executed, [path, path])
+            compared, messages = compare(path, *runs, root)
         cells, found = cells + compared, found + messages
         name = path.relative_to(root).as_posix()
         print("\n".join(messages) or f"{name}: {compared} cells gave the same twice", flush=True)

@@ -32,29 +32,16 @@ FILLS = {getattr(aten, f).Tensor for f in ("fill", "fill_", "masked_fill", "mask
 INSTEAD = {aten.lstm.input: lstm_impl}  # torch itself would look for a GPU's kernel
 
 # What makes a tensor; other ways of making one come down to these.
-MAKES = (
-    *("empty.memory_format", "empty_strided", "linspace", "eye", "eye.m"),
-    *("arange", "arange.start", "arange.start_step"),
-)
+MAKES = "empty.memory_format empty_strided linspace eye eye.m arange arange.start arange.start_step"
 # What autocast computes in the short type, and what in 32 bits, as on a GPU (autocast_mode.h).
 SHORT = (
-    *("linear", "matmul", "mm", "mv", "bmm", "addmm", "addmv", "addbmm", "baddbmm", "einsum"),
-    *("convolution", "conv1d", "conv2d", "scaled_dot_product_attention"),
+    "linear matmul mm mv bmm addmm addmv addbmm baddbmm einsum "
+    "convolution conv1d conv2d scaled_dot_product_attention"
 )
 PRECISE = (
-    *(
-        "exp",
-        "log",
-        "log2",
-        "log1p",
-        "expm1",
-        "rsqrt",
-        "pow.Tensor_Scalar",
-        "softplus",
-        "logsumexp",
-    ),
-    *("softmax.int", "log_softmax.int", "cumsum", "cumprod", "prod", "sum", "sum.dim_IntList"),
-    *("layer_norm", "nll_loss", "kl_div", "mse_loss", "binary_cross_entropy_with_logits"),
+    "exp log log2 log1p expm1 rsqrt pow.Tensor_Scalar softplus logsumexp softmax.int "
+    "log_softmax.int cumsum cumprod prod sum sum.dim_IntList "
+    "layer_norm nll_loss kl_div mse_loss binary_cross_entropy_with_logits"
 )
 
 
@@ -273,14 +260,14 @@ def install():
     torch.__future__.set_swap_module_params_on_conversion(True)  # `.to` keeps the parameters
     ours, all_else = (torch.library.Library(name, "IMPL") for name in ("aten", "_"))
     libraries.extend((ours, all_else))
-    for name in MAKES:
+    for name in MAKES.split():
         ours.impl(name, partial(made, operation(name)), "PrivateUse1")
     ours.impl("_copy_from", copy_from, "PrivateUse1")  # this and the next: in torch.tensor(…)
     ours.impl("_local_scalar_dense", lambda tensor: tensor.numbers.item(), "PrivateUse1")
     ours.impl("lstm.input", lstm_impl, "AutogradPrivateUse1")
     all_else.fallback(torch.library.fallthrough_kernel, "AutocastPrivateUse1")
     for names, precise in ((SHORT, False), (PRECISE, True)):
-        for name in names:
+        for name in names.split():
             ours.impl(name, partial(cast, operation(name), precise), "AutocastPrivateUse1")
     return torch.device(NAME, 0)
 
