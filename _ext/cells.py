@@ -2,8 +2,8 @@
 
 * `fold_cells`: on a chapter's page the cells tagged `key` are open, and all other code stands
   behind a bar that says what it holds. Of an open cell the lines that only assert, or give numbers
-  to the text, are behind a bar of their own, "checked: n assertions hold". Code stands below what
-  it shows: a reader sees the figure first. Exercises and their solutions stay as they are.
+  to the text, are behind a bar of their own, "checked: n assertions hold". A hidden input stands
+  below what it shows: a reader sees the figure first. Exercises and solutions stay as they are.
 * `shorten_tracebacks`: of an intended error the page shows what went wrong, and no folder of the
   machine on which it did. The notebook that one can save has all of it.
 """
@@ -126,11 +126,13 @@ def fold(cell, of_a_chapter):
     if not bars:
         return
     if teaches:
-        block = source.next_node(nodes.literal_block)
-        set_code(block, does)
+        set_code(source.next_node(nodes.literal_block), does)
     else:
         cell.remove(source)
-    cell.extend(bars)
+    if hidden or teaches:
+        cell.extend(bars)
+    else:  # where the code stood
+        cell.insert(0, bars)
     cell["hide_mode"] = None
 
 

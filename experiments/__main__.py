@@ -48,8 +48,12 @@ def run(name, *, quick, target, home, jobs):
     print(f"{name}: {target}, {cells.seconds:.0f} s of one core", flush=True)
 
 
-def make_cards(chapters, home, target):
+def make_cards(arguments, home, target):
     """Write the cards of chapters; without a chapter, list the bold claims that have none."""
+    parser = argparse.ArgumentParser(prog="python -m experiments cards", description=cards.__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("chapters", nargs="*", metavar="CHAPTER", type=cards.known)
+    chapters = parser.parse_args(arguments).chapters
     for chapter in chapters:
         command = f"python -m experiments cards {chapter}"
         made = provenance(command)

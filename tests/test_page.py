@@ -91,7 +91,7 @@ def cell_of(code, *tags, shown=(), hidden=None, inside=None):
 
 def test_only_the_key_cells_of_a_chapter_are_open():
     assert cell_of("f()", "key", shown="x") == ["f()", "output"]
-    assert cell_of("f()", shown="x") == ["output", "Code, 1 line"]
+    assert cell_of("f()", shown="x") == ["Code, 1 line", "output"]
     assert cell_of("f()", inside="exercise") == cell_of("f()", inside="solution") == ["f()"]
 
 

@@ -622,7 +622,7 @@ def test_a_bar_opens(visit):
 @on(*CHAPTERS)
 def test_a_figure_stands_above_its_code(visit):
     before = visit.page.evaluate(
-        """() => [...document.querySelectorAll("main details.hide + .cell_output")]
+        """() => [...document.querySelectorAll("main .tag_hide-input > details + .cell_output")]
           .map(e => e.previousElementSibling.textContent.trim().slice(0, 80))"""
     )
     assert not before

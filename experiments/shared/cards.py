@@ -13,6 +13,7 @@ them (`_ext/card.py`).
 import ast
 import re
 import tomllib
+from argparse import ArgumentTypeError
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,6 +45,14 @@ class WithoutChecks(ast.NodeTransformer):
 def specification(chapter, root=ROOT):
     """What the chapter's file of cards says."""
     return tomllib.loads((root / SPECIFICATIONS / f"{chapter}.toml").read_text(encoding="utf-8"))
+
+
+def known(chapter, root=ROOT):
+    """The name of a chapter that has a file of cards; argparse says why another word is none."""
+    names = sorted(path.stem for path in (root / SPECIFICATIONS).glob("*.toml"))
+    if chapter not in names:
+        raise ArgumentTypeError(f"expected a name of {names}, got {chapter!r}")
+    return chapter
 
 
 def page(chapter, root=ROOT):
