@@ -1,7 +1,6 @@
 """`make book` executes what changed, or what depends on what changed, and nothing else."""
 
 import io
-import textwrap
 from types import SimpleNamespace
 
 import execute
@@ -27,25 +26,10 @@ FILES = {
     "src/unused.py": "",
     "results/one.json": "{}",
     "results/two.json": "{}",
-    "book/part/one.md": """
-        # One
-
-        ```{code-cell} ipython3
-        from src.alone import value
-        recorded = "one.json"
-        print(value())
-        ```
-    """,
-    "book/part/two.md": """
-        # Two
-
-        ```{code-cell} ipython3
-        :tags: [hide-input]
-
-        import src.late
-        print(src.late.value())
-        ```
-    """,
+    "book/part/one.md": "\n# One\n\n```{code-cell} ipython3\nfrom src.alone import value\n"
+    'recorded = "one.json"\nprint(value())\n```\n',
+    "book/part/two.md": "\n# Two\n\n```{code-cell} ipython3\n:tags: [hide-input]\n\n"
+    "import src.late\nprint(src.late.value())\n```\n",
 }
 
 
@@ -53,7 +37,6 @@ FILES = {
 def book(tmp_path, monkeypatch):
     """A book of two chapters, whose kernels find its own `src`."""
     for name, text in FILES.items():
-        text = textwrap.dedent(text)
         write(tmp_path / name, HEADER + text if name.startswith("book/") else text)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     return tmp_path
@@ -145,17 +128,17 @@ def test_what_was_executed_by_the_builder_alone_has_no_state_and_is_stale(book):
     assert stale(book) == ["one"]
 
 
-def test_a_chapter_that_runs_the_package_depends_on_all_of_it(book):
-    edit(book / "book/part/one.md", "recorded =", 'command = ["python", "-m", "src"]\nrecorded =')
+@pytest.mark.parametrize(
+    ("old", "new", "name"),
+    [
+        ("recorded =", 'command = ["python", "-m", "src"]\nrecorded =', "src/unused.py"),
+        ('"one.json"', '"results", "o" + "ne.json"', "results/two.json"),
+    ],
+)
+def test_a_chapter_that_does_not_tell_what_it_reads_depends_on_all(book, old, new, name):
+    edit(book / "book/part/one.md", old, new)
     take_for_executed(book)
-    edit(book / "src/unused.py", "", "import os")
-    assert stale(book) == ["one"]
-
-
-def test_a_chapter_whose_record_has_no_name_that_we_know_depends_on_all(book):
-    edit(book / "book/part/one.md", '"one.json"', '"results", "o" + "ne.json"')
-    take_for_executed(book)
-    edit(book / "results/two.json", "{}", "[]")
+    write(book / name, "[]")
     assert stale(book) == ["one"]
 
 
@@ -166,9 +149,15 @@ def outputs(book, name):
     return found.cells[-1].outputs[0].text
 
 
-def test_after_an_edit_the_cache_holds_what_the_edited_code_puts_out(book, monkeypatch, capfd):
-    built = []
-    monkeypatch.setattr(execute.subprocess, "run", lambda *a, **k: built.append(a) or DONE)
+@pytest.fixture
+def built(monkeypatch):
+    """The calls of the builder of pages, which does nothing here."""
+    calls, done = [], SimpleNamespace(returncode=0)
+    monkeypatch.setattr(execute.subprocess, "run", lambda *a, **k: calls.append(a) or done)
+    return calls
+
+
+def test_after_an_edit_the_cache_holds_what_the_edited_code_puts_out(book, built, capfd):
     assert execute.main(["--workers", "2"], book) == 0
     assert (outputs(book, "one"), outputs(book, "two")) == ("1\n", "2\n")
     assert "2 of 2 chapters" in capfd.readouterr().out
@@ -184,10 +173,8 @@ def test_after_an_edit_the_cache_holds_what_the_edited_code_puts_out(book, monke
     assert warned == ""
 
 
-def test_after_an_edit_that_no_chapter_imports_the_pages_are_written_again(book, monkeypatch):
+def test_after_an_edit_that_no_chapter_imports_the_pages_are_written_again(book, built):
     """The reference is made of the docstrings of all modules."""
-    built = []
-    monkeypatch.setattr(execute.subprocess, "run", lambda *a, **k: built.append(a) or DONE)
     take_for_executed(book)
     assert execute.main([], book) == execute.main([], book) == 0
     assert len(built) == 1
@@ -195,21 +182,6 @@ def test_after_an_edit_that_no_chapter_imports_the_pages_are_written_again(book,
     assert execute.main([], book) == 0
     assert len(built) == 2
     assert stale(book) == []
-
-
-DONE = SimpleNamespace(returncode=0)
-
-
-def test_a_chapter_that_fails_is_named_and_is_executed_again(book, monkeypatch, capfd):
-    monkeypatch.setattr(execute.subprocess, "run", lambda *a, **k: SimpleNamespace(returncode=1))
-    take_for_executed(book)
-    edit(book / "src/alone.py", "return 1", "return 1 / 0")
-    for _ in range(2):
-        assert execute.main([], book) == 1
-        said = capfd.readouterr().out
-        assert "book/part/one.md: FAILED" in said
-        assert "\nbook/part/one.md:17: ZeroDivisionError: division by zero\n" in said
-    assert stale(book) == ["one"]
 
 
 FAULTS = {
@@ -224,15 +196,16 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("cell", FAULTS)
-def test_each_fault_stops_the_build_and_is_told_with_file_and_line(book, monkeypatch, capfd, cell):
-    monkeypatch.setattr(execute.subprocess, "run", lambda *a, **k: pytest.fail("pages written"))
+def test_each_fault_stops_the_build_and_is_told_with_file_and_line(book, built, capfd, cell):
     take_for_executed(book)
     edit(book / "_config.yml", "60", "5" if "sleep" in cell else "120")
     edit(book / "book/part/one.md", "print(value())", f"print(value())\n{cell}")
     if "raises" in cell:
         edit(book / "book/part/one.md", "ipython3\n", "ipython3\n:tags: [raises-exception]\n\n")
     assert execute.main([], book) == 1
+    assert built == []
     said = capfd.readouterr().out
+    assert "book/part/one.md: FAILED" in said
     assert FAULTS[cell] in said
     text = (book / "book/part/one.md").read_text(encoding="utf-8")
     first = text[: text.index("from src.alone")].count("\n") + 1
@@ -295,14 +268,3 @@ def test_shares_that_are_measured_anew_are_renewed_and_others_kept(tmp_path):
     shares.keep({"a": 4.0}, tmp_path, kept)
     assert shares.seconds(kept) == {"a": 4.0, "b": 2.0}
     assert shares.foretold(600 * shares.slower(1, tmp_path / "absent")) == "8 to 12 min"
-
-
-def test_it_is_foretold_how_much_slower_it_goes_here_and_now(tmp_path, monkeypatch):
-    monkeypatch.setattr(shares, "pace", lambda workers: 3.0 * workers)
-    write(tmp_path / "a", "")
-    shares.keep({"a": 1.0}, tmp_path, tmp_path / "seconds.json")
-    monkeypatch.setattr(shares, "pace", lambda workers: 6.0 * shares.usual_workers())
-    assert shares.slower(2, tmp_path / "seconds.json") == 2.0
-    monkeypatch.undo()
-    assert 0 < shares.pace(1) < 60
-    assert shares.expected(["b", "new"], {"a": 9.0, "b": 2.0, "c": 3.0}) == {"b": 2.0, "new": 3.0}

@@ -27,113 +27,63 @@ jupytext:
 
 """
 
-SOUND = """\
-# Zwölf – 十二
-
-```{code-cell} python3
----
-tags: [hide-input]
-mystnb:
-  figure:
-    name: fig-x
----
-import sys
-
-print("on stdout –")
-x = 1
-```
-
-```{code-cell} python3
-assert x == 1
-```
-"""
-
-FALSE = """\
-# A false assertion
-
-```{code-cell} python3
-:tags: [hide-input]
-
-def checked(x):
-    assert x == 2, f"x is {x}"
-```
-
-```{code-cell} python3
-import sys
-
-print("seen before the failure")
-print("a warning", file=sys.stderr)
-checked(
-    x=1,
-)
-```
-
-```{code-cell} python3
-print("never run")
-```
-"""
-
-CHAINED = """\
-# The failing statement is the one of this cell, not that of the error's cause
-
-```{code-cell} python3
-def look_up(word):
-    try:
-        return {}[word]
-    except KeyError as error:
-        raise ValueError("no such word") from error
-```
-
-```{code-cell} python3
-word = "key"
-look_up(word)
-```
-"""
-
-RAISES = """\
-# An intended failure
-
-```{code-cell} python3
-:tags: [raises-exception]
-
-1 / 0
-```
-
-```{code-cell} python3
-assert True
-```
-"""
-
-STALE = RAISES.replace("1 / 0", "1 / 1")
-
-SKIPPING = """\
-# nbval's ways out are closed
-
-```{code-cell} python3
-:tags: [nbval-skip]
-
-# NBVAL_SKIP
-assert False, "not skipped"
-```
-"""
-
-GLUING = """\
-# Numbers for the text
-
-```{code-cell} python3
-import numpy as np
-from myst_nb import glue
-
-glue("plain", 0.5, display=False)
-```
-
-```{code-cell} python3
-glue("numpy", np.float64(0.5), display=False)
-```
-"""
-
+# {chapter: its cells, what becomes of each, the statement and the words of the failure}
+CHAPTERS = {
+    "sound": (
+        [
+            "---\ntags: [hide-input]\nmystnb:\n  figure:\n    name: x\n---\nprint('Zwölf – 十二')",
+            "assert 1 + 1 == 2",
+        ],
+        "passed passed",
+        None,
+    ),
+    "false": (
+        [
+            ":tags: [hide-input]\n\ndef checked(x):\n    assert x == 2, f'x is {x}'",
+            "import sys\nprint('seen before the failure')\nprint('a warning', file=sys.stderr)\n"
+            "checked(\n    x=1,\n)",
+            "print('never run')",
+        ],
+        "passed failure skipped",
+        ("checked(", "AssertionError: x is 1\n"),
+    ),
+    "chained": (  # the failing statement is the one of this cell, not that of the error's cause
+        [
+            "def look_up(word):\n    try:\n        return {}[word]\n    except KeyError as error:\n"
+            "        raise ValueError('no such word') from error",
+            "word = 'key'\nlook_up(word)",
+        ],
+        "passed failure",
+        ("look_up(word)", "ValueError: no such word\n"),
+    ),
+    "raises": ([":tags: [raises-exception]\n\n1 / 0", "assert True"], "passed passed", None),
+    "stale": (
+        [":tags: [raises-exception]\n\n1 / 1", "assert True"],
+        "failure skipped",
+        ("1 / 1", "the cell is tagged raises-exception, but"),
+    ),
+    "skipping": (  # nbval's ways out are closed
+        [":tags: [nbval-skip]\n\n# NBVAL_SKIP\nassert False, 'not skipped'"],
+        "failure",
+        ("assert False, 'not skipped'", "AssertionError: not skipped"),
+    ),
+    "gluing": (
+        [
+            "import numpy as np\nfrom myst_nb import glue\nglue('plain', 0.5, display=False)",
+            "glue('numpy', np.float64(0.5), display=False)",
+        ],
+        "passed failure",
+        ("glue('numpy', np.float64(0.5), display=False)", "expected a plain number to glue, got"),
+    ),
+}
+FAILING = [name for name, (*_, failure) in CHAPTERS.items() if failure]
 UNHEADED = "# No header\n\n```{code-cell}\nassert 1 + 1 == 2\n```\n"
 PLAIN = "# A page\n\n````markdown\n```{code-cell}\nassert False\n```\n````\n"
+
+
+def text_of(cells):
+    fences = (f"\n```{{code-cell}} python3\n{cell}\n```\n" for cell in cells)
+    return HEADER + "# Planted\n" + "".join(fences)
 
 
 def make_book(folder, chapters):
@@ -158,17 +108,8 @@ def run_pytest(folder, *options):
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     """One run over all the planted chapters, and its JUnit report as `outcomes`."""
-    chapters = {
-        "sound": HEADER + SOUND,
-        "false": HEADER + FALSE,
-        "chained": HEADER + CHAINED,
-        "raises": HEADER + RAISES,
-        "stale": HEADER + STALE,
-        "skipping": HEADER + SKIPPING,
-        "gluing": HEADER + GLUING,
-        "unheaded": UNHEADED,
-        "plain": PLAIN,
-    }
+    chapters = {name: text_of(cells) for name, (cells, *_) in CHAPTERS.items()}
+    chapters |= {"unheaded": UNHEADED, "plain": PLAIN}
     folder = make_book(tmp_path_factory.mktemp("planted"), chapters)
     workers = ("-n", "2", "--dist", "loadfile")
     done = run_pytest(folder, "--nbval", "book", "--junitxml=report.xml", "-rA", *workers)
@@ -183,14 +124,7 @@ def read_outcomes(report):
         chapter = case.get("classname").split(".")[-2]
         outcome = next((c.tag for c in case if c.tag in ("failure", "error", "skipped")), "passed")
         outcomes.setdefault(chapter, []).append((int(case.get("name").split()[-1]), outcome))
-    return {
-        chapter: [outcome for _, outcome in sorted(cells)] for chapter, cells in outcomes.items()
-    }
-
-
-def line_of(text, statement):
-    """The line of `statement` in a chapter, counted from 1."""
-    return text.splitlines().index(statement) + 1
+    return {name: " ".join(each for _, each in sorted(cells)) for name, cells in outcomes.items()}
 
 
 def test_the_run_fails_and_counts_each_cell(run):
@@ -198,58 +132,24 @@ def test_the_run_fails_and_counts_each_cell(run):
     assert "5 failed, 8 passed, 2 skipped" in run.stdout
 
 
-def test_a_chapter_that_prints_and_asserts_passes(run):
-    assert run.outcomes["sound"] == ["passed", "passed"]
-    assert "on stdout –" in run.stdout
+def test_each_cell_passes_or_fails_and_the_cells_after_a_failure_are_skipped(run):
+    expected = {name: outcomes for name, (_, outcomes, _) in CHAPTERS.items()}
+    assert run.outcomes == expected | {"unheaded": "passed"}
 
 
-def test_a_false_assertion_is_reported_with_file_and_line(run):
-    line = line_of(HEADER + FALSE, "checked(")
-    assert f"\nbook/part/false.md:{line}: AssertionError: x is 1\n" in run.stdout
+@pytest.mark.parametrize("name", FAILING)
+def test_a_failure_is_reported_with_file_and_line_of_the_statement(run, name):
+    cells, _, (statement, words) = CHAPTERS[name]
+    line = text_of(cells).splitlines().index(statement) + 1
+    assert f"\nbook/part/{name}.md:{line}: {words}" in run.stdout
+    if "skipped" in run.outcomes[name]:
+        assert f"line {line} of this chapter failed" in run.stdout
 
 
-def test_the_cells_after_a_failure_are_skipped(run):
-    assert run.outcomes["false"] == ["passed", "failure", "skipped"]
-    line = line_of(HEADER + FALSE, "checked(")
-    assert f"line {line} of this chapter failed" in run.stdout
+def test_what_a_cell_printed_is_shown_even_if_it_fails(run):
+    for text in ("Zwölf – 十二", "seen before the failure", "a warning"):
+        assert text in run.stdout
     assert "never run" not in run.stdout
-
-
-def test_a_failed_cell_shows_what_it_printed(run):
-    assert "seen before the failure" in run.stdout
-    assert "a warning" in run.stdout
-
-
-def test_a_chained_error_is_reported_at_the_statement_of_its_own_cell(run):
-    line = line_of(HEADER + CHAINED, "look_up(word)")
-    assert f"\nbook/part/chained.md:{line}: ValueError: no such word\n" in run.stdout
-
-
-def test_an_intended_failure_passes_and_the_chapter_goes_on(run):
-    assert run.outcomes["raises"] == ["passed", "passed"]
-
-
-def test_an_intended_failure_that_no_longer_fails_is_a_failure(run):
-    assert run.outcomes["stale"] == ["failure", "skipped"]
-    line = line_of(HEADER + STALE, "1 / 1")
-    assert f"book/part/stale.md:{line}: the cell is tagged raises-exception, but" in run.stdout
-
-
-def test_a_number_that_the_builder_cannot_format_is_a_failure(run):
-    assert run.outcomes["gluing"] == ["passed", "failure"]
-    assert "expected a plain number to glue, got np.float64(0.5)" in run.stdout
-
-
-def test_no_cell_can_opt_out(run):
-    assert run.outcomes["skipping"] == ["failure"]
-
-
-def test_a_chapter_without_a_header_is_run_too(run):
-    assert run.outcomes["unheaded"] == ["passed"]
-
-
-def test_plain_markdown_is_ignored(run):
-    assert "plain" not in run.outcomes
 
 
 @pytest.mark.parametrize("workers", [(), ("-n", "1")], ids=["one-process", "workers"])

@@ -10,8 +10,6 @@ from test_execute import edit, write
 from test_nbval import HEADER, make_book, run_pytest
 
 CHAPTER = """
-# A chapter
-
 ```{code-cell} ipython3
 import sys
 sys.path.insert(0, "../..")
@@ -19,6 +17,8 @@ from src.one import VALUE
 assert VALUE > 0
 ```
 """
+PATHS = "from pathlib import Path\n\n\ndef test():\n    "
+PROGRAMS = "import subprocess, sys\nfrom pathlib import Path\n\n\ndef test():\n    "
 
 FILES = {
     "README.md": "Read me.\n",
@@ -34,44 +34,15 @@ FILES = {
     "tests/data/words.txt": "a b c\n",
     "tests/test_one.py": "from src.one import VALUE\n\n\ndef test():\n    assert VALUE == 1\n",
     "tests/test_two.py": "from helper import VALUE\n\n\ndef test():\n    assert VALUE == 2\n",
-    "tests/test_named.py": """
-from pathlib import Path
-
-
-def test():
-    assert (Path(__file__).parents[1] / "results" / "record.json").exists()
-""",
-    "tests/test_beside.py": """
-from pathlib import Path
-
-
-def test():
-    assert any(Path(__file__).parent.glob("dat*/*"))
-""",
-    "tests/test_anywhere.py": """
-from place import ROOT
-
-
-def test():
-    assert any(ROOT.glob("READ*"))
-""",
-    "tests/test_program.py": """
-import subprocess
-import sys
-
-
-def test():
-    subprocess.run([sys.executable, "-c", "import src.two"], check=True)
-""",
-    "tests/test_command.py": """
-import subprocess
-import sys
-from pathlib import Path
-
-
-def test():
-    subprocess.run([sys.executable, "-m", "src"], cwd=Path(__file__).parents[1])
-""",
+    "tests/test_named.py": PATHS
+    + 'assert (Path(__file__).parents[1] / "results" / "record.json").exists()\n',
+    "tests/test_beside.py": PATHS + 'assert any(Path(__file__).parent.glob("dat*/*"))\n',
+    "tests/test_anywhere.py": "from place import ROOT\n\n\ndef test():\n"
+    '    assert any(ROOT.glob("READ*"))\n',
+    "tests/test_program.py": PROGRAMS
+    + 'subprocess.run([sys.executable, "-c", "import src.two"], check=True)\n',
+    "tests/test_command.py": PROGRAMS
+    + 'subprocess.run([sys.executable, "-m", "src"], cwd=Path(__file__).parents[1])\n',
 }
 
 
