@@ -19,7 +19,7 @@ READY := $(VENV)/ready-$(shell { $(PYTHON) -VV; cat $(REQUIREMENTS) constraints.
 SIDE_BY_SIDE = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help book test test-changed lab check-site reproduce teeth rehearse bench record quick weekly clean
+.PHONY: help book test test-changed lab check-site teeth rehearse bench record quick weekly clean
 
 help:  ## list the targets
 	@echo "The Next Token: make what?"
@@ -66,10 +66,6 @@ lab: book  ## open the chapters, as they ran, as notebooks of your own in Jupyte
 check-site: book  ## open pages in Chromium and chapters in JupyterLab
 	@echo "== Site"
 	@$(BIN)/pytest -n $(WORKERS) --dist loadgroup -m 'site and not weekly' tests
-
-reproduce: $(READY)  ## run every chapter twice and compare all outputs
-	@echo "== Every chapter twice, in fresh kernels"
-	@$(BIN)/python tests/reproduce.py
 
 teeth: $(READY)  ## see each assertion of the book fail, and record it in results/teeth.md (90 minutes)
 	@echo "== Teeth: changes upstream of every assertion; what is found is kept in tests/teeth/found"

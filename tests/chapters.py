@@ -19,7 +19,7 @@ from mdit_py_plugins.myst_blocks import myst_block_plugin
 from mdit_py_plugins.myst_role import myst_role_plugin
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "_ext"))  # for `python tests/reproduce.py`; pytest has done so
+sys.path.insert(0, str(ROOT / "_ext"))  # for programs; pytest has done so
 
 from verdict import code_cells  # noqa: E402
 
@@ -42,6 +42,22 @@ def chapters(root=ROOT):
     """Every page with code cells."""
     found = pages(root)
     return [p for p in found if matches_mystnb(p.read_text(encoding="utf-8"), requires_meta=False)]
+
+
+def choose(names, root):
+    """The chapters that were asked for, by path or by name; all of them if none was."""
+    found = chapters(root)
+    if not found:
+        raise SystemExit(f"found no chapter in {root / 'book'}")
+    for name in names:
+        if not any(is_called(path, name) for path in found):
+            known = ", ".join(path.stem for path in found)
+            raise SystemExit(f"there is no chapter '{name}'; there are {known}")
+    return [path for path in found if not names or any(is_called(path, name) for name in names)]
+
+
+def is_called(path, name):
+    return name == path.stem or Path(name).resolve() == path
 
 
 def read(path, root=ROOT):

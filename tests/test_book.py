@@ -17,7 +17,8 @@ import jupytext
 import pytest
 import torch
 import yaml
-from chapters import ROOT, Page, chapters, pages, read
+from chapters import ROOT, Page, chapters, choose, pages, read
+from execute import files_of as toc_files
 from jupytext.config import load_jupytext_configuration_file
 from packaging.requirements import Requirement
 from pybtex.database import parse_string
@@ -45,22 +46,15 @@ def test_the_book_has_pages_chapters_and_modules():
 # ---- contents --------------------------------------------------------------------------------
 
 
-def toc_files(node):
-    """Every `root:` and `file:` of the table of contents, however deep."""
-    if isinstance(node, list):
-        for child in node:
-            yield from toc_files(child)
-    elif isinstance(node, dict):
-        for key, value in node.items():
-            if key in ("root", "file"):
-                yield value
-            else:
-                yield from toc_files(value)
-
-
 def test_the_toc_lists_each_page_once_and_nothing_else():
     listed = toc_files(yaml.safe_load(text_of("_toc.yml")))
     assert sorted(f"{file.removesuffix('.md')}.md" for file in listed) == sorted(PAGES)
+
+
+def test_a_chapter_that_is_not_there_is_an_error():
+    assert choose(["surprise"], ROOT) == [ROOT / "book/likelihood/surprise.md"]
+    with pytest.raises(SystemExit, match="there is no chapter 'x'; there are architecture"):
+        choose(["x"], ROOT)
 
 
 @pytest.mark.parametrize("name", NOTEBOOKS)

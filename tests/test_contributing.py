@@ -3,14 +3,12 @@
 import re
 
 import pytest
-import yaml
-from chapters import ROOT, chapters
+from chapters import ROOT
 from recipe import CHAPTER_RULES, NOTEBOOK_RULES
 
 NAMES = ["CONTRIBUTING.md", "book/architecture.md"]
 GUIDE, HOUSE = (ROOT.joinpath(name).read_text(encoding="utf-8") for name in NAMES)
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
-HOOKS = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8"))["repos"]
 MADE = {".venv", "_build/html", "_build/experiments"}  # by `make`
 PATH = re.compile(r"[\w.-]+(/[\w.-]*)+|[\w.-]+\.(md|py|toml|txt|yml|yaml|bib)")
 
@@ -40,7 +38,6 @@ def missing(text):
     ("text", "found"),
     [
         ("In `book/`, [index](book/index.md), `make book` and `_ext`, `a + b`, `part of it`.", []),
-        ("In `books/`.", ["there is no books/"]),
         ("[x](book/x.md)", ["there is no book/x.md"]),
         ("Say `make books`.", ["there is no target books"]),
         ("```sh\n.venv/bin/pytest tests/test_x.py\n```", ["there is no tests/test_x.py"]),
@@ -58,25 +55,3 @@ def test_all_that_a_page_names_exists(text):
 def test_the_guide_says_what_each_rule_of_the_recipe_asks():
     rules = [rule.__name__ for rule in NOTEBOOK_RULES + CHAPTER_RULES]
     assert re.findall(r"^\| `(\w+)` \| \w", GUIDE, re.MULTILINE) == rules
-
-
-def test_the_readme_leads_to_the_guide():
-    assert "](CONTRIBUTING.md)" in (ROOT / "README.md").read_text(encoding="utf-8")
-
-
-def test_hooks_are_commands_of_the_guide_and_none_comes_from_the_network():
-    (local,) = HOOKS
-    assert local["repo"] == "local"
-    for hook in local["hooks"]:
-        program, *words = (word for word in hook["entry"].split() if not word.startswith("-"))
-        assert hook["language"] == "system"
-        assert any(line.startswith(" ".join([program, *words])) for line in commands(GUIDE))
-
-
-def test_the_recipe_runs_when_a_chapter_changed():
-    (recipe,) = (hook for hook in HOOKS[0]["hooks"] if hook["id"] == "recipe")
-    changed = [path.relative_to(ROOT).as_posix() for path in chapters()]
-    assert all(
-        re.search(recipe["files"], name) for name in [*changed, "tests/recipe.py", "pyproject.toml"]
-    )
-    assert not re.search(recipe["files"], "src/gpt/gpt2.py")

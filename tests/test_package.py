@@ -7,7 +7,6 @@ import sys
 import sysconfig
 import tomllib
 from pathlib import Path
-from shutil import which
 
 import pytest
 from chapters import ROOT, chapters
@@ -24,25 +23,7 @@ NEEDED_BY_ALL = {Requirement(line).name for line in PROJECT["dependencies"]}
 
 # ---- the command -----------------------------------------------------------------------------
 
-# What installers write for an entry point.
-SCRIPT = """\
-import sys
-from MODULE import FUNCTION
-if __name__ == "__main__":
-    sys.exit(FUNCTION())
-"""
-
-
-@pytest.fixture
-def next_token(tmp_path):
-    """The installed command; where only the path leads to `src`, what would be installed."""
-    if program := which("next-token", path=sysconfig.get_path("scripts")):
-        return [program]
-    module, function = PROJECT["scripts"]["next-token"].split(":")
-    script = tmp_path / "bin" / "next-token"
-    script.parent.mkdir()
-    script.write_text(SCRIPT.replace("MODULE", module).replace("FUNCTION", function))
-    return [sys.executable, str(script)]
+PROGRAM = Path(sysconfig.get_path("scripts"), "next-token")
 
 
 @pytest.fixture
@@ -61,26 +42,22 @@ def said(command, folder):
     return done.returncode, done.stdout + done.stderr
 
 
-def test_the_command_shows_its_help(next_token, tmp_path):
-    status, text = said([*next_token, "--help"], tmp_path)
-    assert status == 0
-    assert text.startswith("usage: next-token [-h] command")
+@pytest.mark.parametrize(
+    ("words", "status", "text"),
+    [
+        (["--help"], 0, "usage: next-token [-h] command"),
+        ([], 2, "required: command"),
+        (["info", "nowhere"], 1, "error: "),
+    ],
+)
+def test_the_command_says_what_it_does_or_expects_or_why_it_failed(words, status, text, tmp_path):
+    found, all_said = said([PROGRAM, *words], tmp_path)
+    assert found == status
+    assert text in all_said
 
 
-def test_the_command_without_arguments_says_what_it_expects(next_token, tmp_path):
-    status, text = said(next_token, tmp_path)
-    assert status == 2
-    assert "required: command" in text
-
-
-def test_the_command_hands_on_that_it_failed(next_token, tmp_path):
-    status, text = said([*next_token, "info", "nowhere"], tmp_path)
-    assert status == 1
-    assert text.startswith("error: ")
-
-
-def test_the_command_works_beside_another_src(next_token, elsewhere):
-    assert said([*next_token, "--help"], elsewhere)[0] == 0
+def test_the_command_works_beside_another_src(elsewhere):
+    assert said([PROGRAM, "--help"], elsewhere)[0] == 0
     assert said([sys.executable, "-m", "src", "--help"], elsewhere) == (1, "another src\n")
 
 
@@ -137,10 +114,6 @@ def test_all_that_chapters_import_is_in_their_extra():
 
 
 # ---- files -----------------------------------------------------------------------------------
-
-
-def test_the_package_says_that_its_types_are_written_down():
-    assert (ROOT / "src" / "py.typed").is_file()
 
 
 def test_the_package_brings_all_its_files():

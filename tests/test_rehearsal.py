@@ -330,14 +330,6 @@ def test_what_asks_for_a_device_is_found():
     assert ROOT / "tests/test_attention.py" not in rehearsal.tests(ROOT)
 
 
-def test_faults_count_and_what_is_not_judged_does_not():
-    found = Found(errors=["a"], failed=["b"], unjudged=["c", "d"], shortened=True, seconds=2.4)
-    head, *lines = rehearsal.told("x.md", found)
-    assert head == "x.md: 2 faults, 2 s, training shortened, 2 not judged"
-    assert lines == ["a", "fails: b", "not judged: c", "not judged: d"]
-    assert rehearsal.told("x.md", Found(seconds=1)) == ["x.md: whole, 1 s"]
-
-
 @pytest.mark.parametrize(
     ("found", "status"), [(Found(unjudged=["a"]), 0), (Found(failed=["a"]), 1)]
 )

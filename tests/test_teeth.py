@@ -3,7 +3,6 @@
 import ast
 import gc
 import random
-import sys
 import textwrap
 from multiprocessing import get_context
 from pathlib import Path
@@ -276,7 +275,6 @@ def test_a_run_goes_on_after_an_error_past_what_depends_on_it(tmp_path):
     assert outcomes == {"other == 1.5": None, "max(weights) == 4": True, "share == 0.5": None}
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux gives orphans another parent")
 def test_what_a_changed_run_leaves_behind_is_ended(tmp_path):
     cell = (
         "import subprocess, sys\nfrom pathlib import Path\nseconds = 60\n"

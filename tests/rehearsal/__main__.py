@@ -20,9 +20,8 @@ from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
 from pathlib import Path
 
-from chapters import ROOT
+from chapters import ROOT, choose
 from dependencies import code_of, imported
-from reproduce import choose
 
 from rehearsal.chapter import Found, rehearse
 

@@ -22,10 +22,9 @@ from datetime import date
 from multiprocessing import get_context
 from pathlib import Path
 
-from chapters import ROOT, chapters
+from chapters import ROOT, chapters, choose
 from dependencies import code_of, data, digest, hashed
 from provenance import git
-from reproduce import choose
 
 from teeth.search import BUDGET, examine
 

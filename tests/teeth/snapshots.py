@@ -6,7 +6,6 @@ costs what follows it, and not the training run that stands before.
 """
 
 import ast
-import ctypes
 import gc
 import io
 import linecache
@@ -20,8 +19,6 @@ from contextlib import redirect_stderr, redirect_stdout, suppress
 from functools import cache
 from multiprocessing import Pipe
 
-import psutil
-
 from teeth import mutations, noise
 from teeth.chapter import Reporting
 from teeth.mutations import ASSERTED, NOISE, ROWS
@@ -29,7 +26,6 @@ from teeth.noise import UnchangedError
 
 GAP = 0.2  # seconds of work between two snapshots
 PATIENCE = 4.0  # how many times longer a changed run may take
-PR_SET_CHILD_SUBREAPER = 36  # of Linux's prctl(2)
 
 
 class Snapshots:
@@ -105,7 +101,6 @@ class Snapshots:
             return
         for each in (ours, *self.copies.values()):
             each.close()
-        adopt_orphans()
         frozen.update(functions())
         gc.freeze()  # else a collection would copy all the memory that is shared
         with suppress(EOFError, OSError):  # until this end of the pipe is closed
@@ -127,7 +122,6 @@ class Snapshots:
             return self.outcomes
 
         outcomes, seconds = in_a_copy(run)
-        end_orphans()
         return outcomes or {}, seconds
 
     def _changed_run(self, start, changes, last):
@@ -172,6 +166,7 @@ def in_a_copy(function):
     reading, writing = Pipe(duplex=False)
     child = os.fork()
     if not child:
+        os.setpgrp()
         try:
             writing.send(function())
         finally:
@@ -182,22 +177,10 @@ def in_a_copy(function):
     except (EOFError, OSError):  # it was stopped
         result = None
     reading.close()
+    with suppress(OSError):
+        os.killpg(child, signal.SIGKILL)  # what it has started and left behind
     _, _, usage = os.wait4(child, 0)
     return result, usage.ru_utime + usage.ru_stime
-
-
-def adopt_orphans():
-    """From here on, what a changed run starts and leaves behind becomes a child of this process."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-
-
-def end_orphans():
-    """A run that was stopped at its limit cannot end the processes that it has started."""
-    orphans = psutil.Process().children(recursive=True)
-    for each in orphans:
-        each.kill()
-    psutil.wait_procs(orphans)
 
 
 # ---- functions of `src`, changed where they stand ---------------------------------------------
