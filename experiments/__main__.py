@@ -54,6 +54,7 @@ def make_cards(arguments, home, target):
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("chapters", nargs="*", metavar="CHAPTER", type=cards.known)
     chapters = parser.parse_args(arguments).chapters
+    (target / "cards").mkdir(parents=True, exist_ok=True)
     for chapter in chapters:
         command = f"python -m experiments cards {chapter}"
         made = provenance(command)
