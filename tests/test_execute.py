@@ -218,11 +218,6 @@ def test_each_fault_stops_the_build_and_is_told_with_file_and_line(book, built, 
 # ---- the time left ------------------------------------------------------------------------------
 
 
-class Terminal(io.StringIO):
-    def isatty(self):
-        return True
-
-
 def test_the_time_left_is_the_rest_of_the_shares_at_the_pace_so_far():
     now = [0.0]
     shares_of = {"a": 300.0, "b": 100.0, "c": 200.0}
@@ -234,15 +229,6 @@ def test_the_time_left_is_the_rest_of_the_shares_at_the_pace_so_far():
     progress.finish("b", 200.0)  # twice its share, as the others will
     assert progress.left() == 2 * 300.0 - 200.0
     assert progress.file.getvalue() == "   b: 200 s; 1 of 3 chapters, about 7 min left\n"
-
-
-def test_a_terminal_keeps_one_line_and_every_failure():
-    progress = Progress({"a": 1.0, "b": 1.0}, workers=1, clock=lambda: 0.0, file=Terminal())
-    progress.finish("a", 2.0)
-    progress.finish("b", "b:1: wrong")
-    lines = progress.file.getvalue().split("\n")
-    shown = [line.split("\x1b[K")[-1] for line in lines]
-    assert shown == ["   b: FAILED", "   2 of 2 chapters, less than a minute left", ""]
 
 
 @pytest.mark.parametrize(
