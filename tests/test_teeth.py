@@ -10,6 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 from teeth import snapshots
+from teeth.called import called_by, edited, own_key, parts_of
 from teeth.chapter import data_read, flowing_into, statements, upstream
 from teeth.mutations import KINDS, mutated, mutations
 from teeth.noise import DRAWS, UnchangedError, noise, rows
@@ -288,3 +289,26 @@ def test_what_a_changed_run_leaves_behind_is_ended(tmp_path):
         running = [each.info["cmdline"] or [] for each in psutil.process_iter(["cmdline"])]
     mine = [each for each in running if str(path.parent) in " ".join(each)]
     assert len(mine) == 1  # that of the base run, which is as the chapter left it
+
+
+def test_only_an_edit_of_what_a_chapter_has_called_makes_its_row_old(tmp_path):
+    (tmp_path / "src").mkdir()
+    module = tmp_path / "src" / "a.py"
+    text = 'K = 1\ndef f():\n    """It."""\n    return K + g()\n'
+    text += "def g():\n    return 1\ndef h():\n    return 2\n"
+    module.write_text(text)
+    path = planted(tmp_path, "from src.a import f\nassert f() == 2")
+    codes = [c for c in compile(text, str(module), "exec").co_consts if hasattr(c, "co_code")][:2]
+    result = {"key": own_key(path, tmp_path), "called": called_by(codes, tmp_path)}
+    assert [*result["called"]] == ["src/a.py:", "src/a.py:f", "src/a.py:g"]
+
+    def after(old, new):
+        module.write_text(text.replace(old, new))
+        parts_of.cache_clear()
+        return edited(result, path, tmp_path)
+
+    assert after("2", "3") == after("It", "This") == after("def f", "# a comment\ndef f") == []
+    assert after("return 1", "return 3") == ["src/a.py:g"]
+    assert after("K = 1", "K = 2") == ["src/a.py:"]
+    path.write_text(path.read_text().replace("2", "3"))
+    assert after("", "") == ["cells or data"]

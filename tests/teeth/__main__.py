@@ -7,10 +7,10 @@ assertion itself reads does not count.  Told for each assertion: *killed* by whi
 seen to fail*; *fragile* if another seed alone makes it fail; *of a record* if all that it reads is
 a committed file.
 
-Results are kept under `tests/teeth/found`, by chapter, with the commit and the date, and a key of
-the chapter's cells and data: a run that was stopped goes on, and without names only chapters that
-were edited are examined anew, the change that killed an assertion before being tried first. An edit
-of `src` makes no row old: then name the chapters. `results/teeth.md` is the table.
+Results are kept under `tests/teeth/found`, by chapter, with the commit and the date, a key of its
+cells and data, and what the functions of `src` that it called said (`called.py`): a run that was
+stopped goes on, and after an edit only the chapters that it concerns are examined anew, the change
+that killed an assertion before being tried first.  `results/teeth.md` is the table.
 """
 
 import argparse
@@ -23,9 +23,9 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from chapters import ROOT, chapters, choose
-from dependencies import code_of, data, digest, hashed
 from provenance import git
 
+from teeth.called import edited, own_key
 from teeth.search import BUDGET, examine
 
 HERE = Path(__file__).parent
@@ -39,8 +39,8 @@ KEPT = HERE / "found"
 # ---- the table --------------------------------------------------------------------------------
 
 
-def report(results, reasons):
-    """The text of `results/teeth.md`."""
+def report(results, reasons, changed):
+    """The text of `results/teeth.md`; `changed`: {chapter: what was edited since}."""
     waiting = [name for name, result in results.items() if result["key"] is None]
     results = {name: result for name, result in results.items() if name not in waiting}
     lines = [
@@ -51,9 +51,9 @@ def report(results, reasons):
         "chapter's cells and in the functions of `src` that they call. *Killed*: some change made",
         "it fail, or fail to be evaluated. *Of a record*: it reads a committed file only, and is",
         "counted apart. *Fragile*: another seed alone makes it fail. The time is the processor's.",
-        "Each row holds for its commit.",
         "",
         *([f"Not examined yet: {', '.join(waiting)}.", ""] if waiting else []),
+        *([f"To be examined again: {', '.join(changed)}.", ""] if changed else []),
         f"| {' | '.join(COLUMNS)} |",
         f"|:---|{'---:|' * (len(COLUMNS) - 3)}:---|:---|",
     ]
@@ -118,16 +118,11 @@ def kept(path):
     return json.loads(file.read_text(encoding="utf-8")) if file.exists() else nothing
 
 
-def own_key(path):
-    """Changes with a chapter's cells and with the data beside it and in its records."""
-    source = code_of(path)
-    return digest(source, *hashed(data(source, path, ROOT), ROOT))
-
-
 def keep(path, result):
     """One line for each assertion, so that a change of one shows as one line."""
+    head = {name: value for name, value in result.items() if name != "assertions"}
     rows = [json.dumps(each, ensure_ascii=False) for each in result["assertions"]]
-    text = json.dumps(result | {"assertions": []}, ensure_ascii=False)
+    text = json.dumps(head | {"assertions": []}, ensure_ascii=False)
     text = text.removesuffix("]}") + "\n" + ",\n".join(rows) + "\n]}\n"
     place_of(path).write_text(text, encoding="utf-8")
 
@@ -154,7 +149,7 @@ def main(arguments=None):
     options = parser.parse_args(arguments)
     KEPT.mkdir(parents=True, exist_ok=True)
     chosen = choose(options.chapters, ROOT)
-    waiting = [p for p in chosen if options.chapters or kept(p)["key"] != own_key(p)]
+    waiting = [path for path in chosen if edited(kept(path), path, ROOT)]
     if options.table:
         waiting = []
     with ProcessPoolExecutor(
@@ -166,16 +161,18 @@ def main(arguments=None):
         }
         for future in as_completed(pending):
             path, result = pending[future], future.result()
-            keep(path, today() | {"key": own_key(path)} | result)
+            keep(path, today() | {"key": own_key(path, ROOT)} | result)
             total, killed, never, *_ = counted(result["assertions"])
             print(f"{named(path)}: {killed} of {total} killed, {never} never", end="; ")
             print(f"{result['seconds']:.0f} s", result["error"] or "", flush=True)
     results = {named(path): kept(path) for path in chosen}
-    text = report(results, reasons_given())
+    changed = {named(p): edited(kept(p), p, ROOT) for p in chosen if kept(p)["key"]}
+    changed = {name: what for name, what in changed.items() if what}
+    text = report(results, reasons_given(), changed)
     if len(chosen) == len(chapters(ROOT)):
         (ROOT / "results" / "teeth.md").write_text(text, encoding="utf-8")
     else:
-        print(text)
+        print(text, *(f"{name}: {', '.join(what)}" for name, what in changed.items()), sep="\n")
     return 1 if any(result["error"] for result in results.values() if result["key"]) else 0
 
 

@@ -4,6 +4,7 @@ import random
 from functools import cache
 from math import log2
 
+from teeth.called import called_by
 from teeth.chapter import flowing_into, statements, upstream
 from teeth.mutations import mutations
 from teeth.snapshots import Snapshots, code_place, function_tree, in_a_copy, is_ours
@@ -20,7 +21,7 @@ SHOWN = ("/progress.py", "/figures.py")  # no number comes from there
 
 
 def examine(path, root, budget=BUDGET, known=None):
-    """{"assertions": [what is known of each], "seconds", "error"} of one chapter.
+    """{"assertions": [what is known of each], "seconds", "error", "called"} of one chapter.
 
     `known` is {text of an assertion: words of the change that killed it when last looked for}:
     that change is tried first.
@@ -51,7 +52,9 @@ def examine(path, root, budget=BUDGET, known=None):
                 }
             )
     used = sum(each.seconds for each in found) * (1 + len(SHIFTS)) + search.used
-    return {"seconds": round(used, 1), "error": base.failed, "assertions": rows}
+    called = called_by((code for each in found for code in each.called), root)
+    told = {"seconds": round(used, 1), "error": base.failed, "called": called}
+    return told | {"assertions": rows}
 
 
 def outcomes_with(found, path, shift):
