@@ -58,14 +58,14 @@ def test_keywords_and_questions_name_pages_of_the_book():
 
 
 @pytest.mark.site
-@pytest.mark.parametrize("kind", [kind for kind in QUESTIONS if QUESTIONS[kind]])
-def test_nine_of_ten_questions_lead_to_their_page_first_and_to_none_twice(kind, context, address):
+@pytest.mark.parametrize(("kind", "wanted"), [("tuned", 0.9), ("words", 1), ("others", 0.75)])
+def test_questions_lead_to_their_page_first_and_to_none_twice(kind, wanted, context, address):
     visit = Visit(context, f"{address}/search.html")
     found = visit.page.evaluate(FIRST, list(QUESTIONS[kind]))
     visit.page.close()
     right = {question: pages_of(labels) for question, labels in QUESTIONS[kind].items()}
     missed = [question for question in right if not right[question] & set(found[question][:1])]
-    assert len(missed) <= (0 if kind == "words" else len(found) / 10), missed
+    assert len(missed) <= (1 - wanted) * len(found), missed
     assert visit.outside + visit.errors == []
     assert all(len(set(hits)) == len(hits) for hits in found.values())
 
