@@ -29,15 +29,15 @@ def kept(root, page, name):
 
 def rows(card):
     """(what was tried, what came of it) for each line of a card."""
-    return [
-        (
-            line["tried"],
-            f"{line['mean']:.2f} ± {line['half']:.2f}"
-            if "mean" in line
-            else f"not run: {line['why']}",
-        )
-        for line in card["lines"]
-    ]
+    found = []
+    for line in card["lines"]:
+        if "mean" in line:
+            digits = 2 if line["half"] >= 0.01 else 3
+            value = f"{line['mean']:.{digits}f} ± {line['half']:.{digits}f}"
+        else:
+            value = f"not run: {line['why']}"
+        found.append((line["tried"], value))
+    return found
 
 
 def seeds(card):

@@ -11,6 +11,12 @@ if (page.dataset.theme === "auto") {
   page.dataset.theme = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
 }
 
+/* The text waits for its face, for a third of a second at most: with another one its lines would move. */
+page.classList.add("waits");
+const face = Promise.all(["1em", "italic 1em"].map((style) => document.fonts.load(`${style} "Book Serif"`)));
+const patience = new Promise((done) => setTimeout(done, 333));
+Promise.race([face, patience]).finally(() => page.classList.remove("waits"));
+
 page.dataset.code = "key"; // or "text", or "all": how much code is shown
 try {
   page.dataset.code = localStorage.getItem("code") ?? "key";
@@ -126,9 +132,12 @@ function letKeysSlideSoon() {
 
 for (const event of ["load", "resize", "click"]) addEventListener(event, letKeysSlideSoon);
 addEventListener("load", () => {
-  // A button that opens a box is called after the box.
+  // What opens a box, or the pages below one in the contents, is called after it.
   for (const button of document.querySelectorAll(".toggle-button")) {
     button.ariaLabel = button.closest(".admonition-title").textContent.trim();
+  }
+  for (const toggle of document.querySelectorAll("summary:has(> .toctree-toggle)")) {
+    toggle.ariaLabel = `Pages below ${toggle.closest("li").querySelector("a").textContent.trim()}`;
   }
 });
 document.fonts.addEventListener("loadingdone", letKeysSlideSoon);

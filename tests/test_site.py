@@ -94,7 +94,8 @@ def broken_images(visit, site):
 def dead_links(visit, site):
     """Links inside the site whose file, or whose place on the page, does not exist."""
     hrefs = visit.page.evaluate(
-        """() => [...document.querySelectorAll("a[href]")].map(e => e.getAttribute("href"))"""
+        """() => [...document.querySelectorAll("a[href]")].map(e => e.getAttribute("href"))
+          .filter(href => !/^#./.test(href) || !document.getElementById(href.slice(1)))"""
     )
     bad = []
     for href in sorted(set(hrefs)):
@@ -570,7 +571,7 @@ def test_chapter_downloads_as_source_and_as_executed_notebook(visit, tmp_path):
 
 def how_much_code(page):
     """What of the code of a page is seen: neither, one or both of open cells and folded ones."""
-    seen = {"key": "div.cell > .cell_input", "folded": "article > section details.hide .cell_input"}
+    seen = {"key": ".tag_key > .cell_input", "folded": "article > section details.hide .cell_input"}
     return {kind for kind, query in seen.items() if page.locator(f"{query}:visible").count()}
 
 
