@@ -11,8 +11,10 @@ if (page.dataset.theme === "auto") {
   page.dataset.theme = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
 }
 
-/* The text waits for its face, for a third of a second at most: with another one its lines would move. */
-page.classList.add("waits");
+/* The text waits for its face, for a third of a second at most: with another one its lines would move. So they
+   would when formulas are set, whose source is hidden for some seconds. */
+page.classList.add("waits", "sets");
+setTimeout(() => page.classList.remove("sets"), 4000);
 const face = Promise.all(["1em", "italic 1em"].map((style) => document.fonts.load(`${style} "Book Serif"`)));
 const patience = new Promise((done) => setTimeout(done, 333));
 Promise.race([face, patience]).finally(() => page.classList.remove("waits"));
