@@ -507,8 +507,14 @@ def test_the_address_of_the_site_leads_to_the_landing_page(context, address):
 
 
 @on(*(page for page in CHAPTERS if "$" in source_of(page)))
-def test_formulas_of_a_chapter_reach_its_page(visit):
+def test_formulas_of_a_chapter_reach_its_page_and_their_exponents_are_small(visit):
     assert visit.page.locator("mjx-container").count() > 0
+    sizes = visit.page.evaluate(
+        """() => { const size = e => parseFloat(getComputedStyle(e).fontSize);
+          return [...document.querySelectorAll("span.math mjx-script > *")]
+            .map(e => size(e) / size(e.closest("mjx-container"))); }"""
+    )
+    assert max(sizes, default=0) < 0.8  # MathJax asks how large letters are when it sets a formula
 
 
 @on(*NUMBERED)

@@ -176,7 +176,11 @@ def test_sampling_settings_count(path, capsys):
 
 def test_chat_answers_each_line_and_remembers(path, real, capsys, monkeypatch):
     asked, ids = [], ChatFormat.ids
-    spied = lambda self, told, *a, **o: asked.append([*told]) or ids(self, told, *a)  # noqa: E731
+
+    def spied(self, told, *arguments, **options):
+        asked.append([*told])
+        return ids(self, told, *arguments, **options)
+
     monkeypatch.setattr(ChatFormat, "ids", spied)
     monkeypatch.setattr("sys.stdin", io.StringIO("Hi\nAnd?\n\nnever read\n"))
     assert main(["chat", str(path), "--tokens", "4", "--system", "Sing."]) == 0
