@@ -97,4 +97,4 @@ quick: $(READY)  ## run every experiment in small, and keep nothing (some minute
 clean:  ## remove the environment and everything built
 	@echo "== Clean"
 	@rm -rf $(VENV) _build .mypy_cache .pytest_cache .ruff_cache .hypothesis *.egg-info
-	@find book src tests benchmarks experiments _ext -name __pycache__ -prune -exec rm -rf {} +
+	@find book src next_token tests benchmarks experiments _ext -name __pycache__ -prune -exec rm -rf {} +

@@ -25,7 +25,7 @@ BESIDE_TESTS = ("tests", "_ext", ".")  # where a test finds what it imports
 RUNS_TESTS = ("conftest.py", "pyproject.toml", "_ext/kernels.py", "_ext/verdict.py")
 KEPT_FOLDERS = ("_ext", "_static", ".binder", ".ci", ".github", ".jupyter")
 OURS = ("next-token ", "next_token ")  # in its folder it is found twice, elsewhere once
-NAMED = re.compile(r"src(\.\w+)+")
+NAMED = re.compile(r"(src|next_token)(\.\w+)+")
 
 
 def cells_of(path):
@@ -157,8 +157,8 @@ def state_of_chapter(path, root=ROOT, *more):
     source = code_of(path)
     texts = texts_in(source)
     doubts = beside_modules(root)
-    if any(re.fullmatch(r"(.*-m )?src( .*)?", text) for text in texts):  # `python -m src`
-        doubts += files_in(root / "src")
+    if any(re.fullmatch(r"(.*-m )?next_token( .*)?", text) for text in texts):
+        doubts += [*files_in(root / "src"), *files_in(root / "next_token")]
     if "results" in texts and not records(source, root):
         doubts += files_in(root / "results")
     tags = repr([sorted(cell.metadata.items()) for cell in cells_of(path)])
@@ -214,6 +214,8 @@ def looked_at(path, root):
         return []
     named = {place / text for text in texts_in(source) for place in (root, path.parent)}
     named = [each for each in named if each.exists() and each not in (root, path.parent)]
+    if root / "next_token" in named:
+        named.append(root / "src")  # which its commands import
     if named:
         return [file for each in named for file in files_in(each)]
     leaves = ".parents" in source or ".parent.parent" in source

@@ -159,8 +159,9 @@ def main(arguments=None, root=ROOT):
     parser = argparse.ArgumentParser(description="Execute what changed, and write the site.")
     parser.add_argument("--workers", type=int, default=2)
     workers = parser.parse_args(arguments).workers
-    inputs = [file for name in ("src", "results", *PAGES) for file in files_in(root / name)]
-    inputs = [file for file in sorted(inputs) if file.suffix != ".ipynb"]
+    folders = ("src", "next_token", "results", *PAGES)
+    inputs = sorted(file for name in folders for file in files_in(root / name))
+    inputs = [file for file in inputs if file.suffix != ".ipynb"]
     now, built = digest(environment(), *hashed(inputs, root)), root / "_build" / "book.built"
     if built.exists() and built.read_text(encoding="utf-8") == now:
         print("== Book: nothing changed; open _build/html/index.html")

@@ -35,7 +35,7 @@ def told(**more):
                   for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     print(json.dumps({"seconds": seconds, "own": own, "child": child, **more}))
 def tokenize(text, folder, processes, vocabulary):
-    from src.tokens.shards_of_files import tokenize_files
+    from next_token.shards_of_files import tokenize_files
     made = tokenize_files([text], folder, tokenizer=vocabulary, processes=int(processes))
     told(tokens=sum(map(len, made.parts.values())), torch="torch" in sys.modules)
 def train(folder, steps):

@@ -31,13 +31,13 @@ import numpy as np
 import torch
 
 from benchmarks.shared.rounds import ROOT, finish, in_turns
+from next_token.shards_of_files import tokenize_files
 from src.gpt.gpt2 import GPT, GPTConfig
 from src.gpt.run_log import read
 from src.likelihood.batches import Batches
 from src.likelihood.fitting import mean_loss
 from src.texts.corpora import load
 from src.tokens.shards import Shards
-from src.tokens.shards_of_files import tokenize_files
 from src.tools import checkpoints
 
 LAYERS, HEADS, CHANNELS, LENGTH, TEXTS = 4, 4, 128, 64, 12
@@ -54,7 +54,7 @@ THEIRS, OURS, UNTOLD = "nanoGPT", "ours, with its settings", "ours, with our own
 OUR_PROGRAM = """
 import sys, time
 time.perf_counter = time.process_time
-from src.__main__ import main
+from next_token.__main__ import main
 sys.exit(main())
 """
 SPEED = "tokens per second, against nanoGPT"

@@ -54,8 +54,8 @@ def table(kept):
     return [
         "The released checkpoints of the miniature GPT-1",
         "Recipe: `recipe.toml`; each run is"
-        " `python -m src train --config results/gpt1/recipe.toml --seed N --folder RUN`, then"
-        " `python -m src release RUN results/gpt1/seed-N`. Loss and floor are of the first"
+        " `next-token train --config results/gpt1/recipe.toml --seed N --folder RUN`, then"
+        " `next-token release RUN results/gpt1/seed-N`. Loss and floor are of the first"
         f" {kept['checkpoints'][0]['test_texts']} test documents.",
         "",
         *rows(kept["checkpoints"]),

@@ -166,7 +166,7 @@ RUN = "--vocabulary-size 300 --dropout 0.1 --save-every 10 --every 500 --quiet"
 def started(folder, engine, sharded, steps, restarts):
     """Four processes that train, under torchrun."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=4"]
-    command += [f"--max-restarts={restarts}", "--monitor-interval=0.1", "-m", "src", "train"]
+    command += [f"--max-restarts={restarts}", "--monitor-interval=0.1", "-m", "next_token", "train"]
     command += [folder.parent / "text.txt", "--folder", folder, "--resume", "--engine", engine]
     command += ["--sharded" if sharded else "--no-sharded", "--steps", steps, *SIZES.split()]
     command += RUN.split()

@@ -74,7 +74,7 @@ def prepare(home, letters):
 
 def begun(line, home):
     """A command that runs in a folder."""
-    arguments = [sys.executable, "-m", "src", *shlex.split(line)[1:]]
+    arguments = [sys.executable, "-m", "next_token", *shlex.split(line)[1:]]
     surroundings = {"OMP_NUM_THREADS": "1", "NEXT_TOKEN_DEVICE": "cpu", "PYTHONPATH": str(ROOT)}
     return subprocess.Popen(
         arguments,

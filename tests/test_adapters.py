@@ -1,14 +1,14 @@
-"""`src.today.adapters` and `train --lora`: only A and B are kept, and used beside their model."""
+"""`next_token.adapters` and `train --lora`: only A and B are kept, and used beside their model."""
 
 import pytest
 import torch
 from gguf_writing import small_llama
 from oracles import greatest_difference
 
-from src.__main__ import main
+from next_token.__main__ import main
+from next_token.adapters import Adapter, LoRAConfig, adapter_in, with_adapter
 from src.gpt.training import _Run
 from src.today import gguf_models
-from src.today.adapters import Adapter, LoRAConfig, adapter_in, with_adapter
 from src.today.gguf_models import open_model
 from src.tools import checkpoints
 

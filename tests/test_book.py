@@ -26,7 +26,8 @@ from recipe import HEADER, cites
 
 PAGES = [path.relative_to(ROOT).as_posix() for path in pages()]
 NOTEBOOKS = [path.relative_to(ROOT).as_posix() for path in chapters()]
-MODULES = [path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "src").rglob("*.py"))]
+FILES = sorted([*ROOT.glob("src/**/*.py"), *ROOT.glob("next_token/*.py")])
+MODULES = [path.relative_to(ROOT).as_posix() for path in FILES]
 
 
 @cache

@@ -60,7 +60,7 @@ def book():
 
 
 def code():
-    for path in sorted((ROOT / "src").rglob("*.py")):
+    for path in sorted([*ROOT.glob("src/**/*.py"), *ROOT.glob("next_token/*.py")]):
         yield Page(path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8"))
 
 

@@ -12,7 +12,7 @@ from test_contributing import commands
 from test_results import folders_read
 
 SOURCES = [*pages(), *(ROOT / name for name in ("README.md", "results/README.md"))]
-OURS = ("src", "experiments", "benchmarks")
+OURS = ("next_token", "experiments", "benchmarks")
 
 
 def printed(text):
@@ -37,7 +37,7 @@ def call_of(command):
     if program not in ("python", "python3", "torchrun", "next-token"):
         return None
     if program == "next-token":
-        words[:1] = ["-m", "src"]
+        words[:1] = ["-m", "next_token"]
     if "-m" not in words:
         return (words[1], ()) if len(words) > 1 and words[1].endswith(".py") else None
     module, *rest = words[words.index("-m") + 1 :]
@@ -74,7 +74,7 @@ def calls(path):
         ("Say `python benchmarks/gpt2.py FOLDER --anew depth`.", False),
         ("```sh\nOMP_NUM_THREADS=1 next-token train your.txt --folder run  # a run\n```", True),
         ("Say `next-token learn your.txt`.", False),
-        ("Say `torchrun --nproc_per_node=2 -m src train …`.", True),
+        ("Say `torchrun --nproc_per_node=2 -m next_token train …`.", True),
         ("Say `python -m benchmarks.gpt3`.", False),
         ('results / "gpt2" / "result.json"\nprint(recorded[\'command\'])', False),
     ],
@@ -86,6 +86,8 @@ def test_a_command_that_is_not_there_is_found(text, good):
 
 def test_each_command_that_the_book_prints_answers_help():
     places = {call: path for path in SOURCES for call in calls(path)}
-    assert {"src", "experiments", "experiments.challenge"} <= {module for module, _ in places}
+    assert {"next_token", "experiments", "experiments.challenge"} <= {
+        module for module, _ in places
+    }
     found = {call: f"{path.name}: {why}" for call, path in places.items() if (why := fault(call))}
     assert not found, "\n".join(found.values())

@@ -131,7 +131,7 @@ def test_what_was_executed_by_the_builder_alone_has_no_state_and_is_stale(book):
 @pytest.mark.parametrize(
     ("old", "new", "name"),
     [
-        ("recorded =", 'command = ["python", "-m", "src"]\nrecorded =', "src/unused.py"),
+        ("recorded =", 'command = ["python", "-m", "next_token"]\nrecorded =', "src/unused.py"),
         ('"one.json"', '"results", "o" + "ne.json"', "results/two.json"),
     ],
 )

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from src.__main__ import main
+from next_token.__main__ import main
 from src.gpt import gpt1_finetuning
 from src.gpt.runs import open_run, scores
 from src.likelihood.evaluation import total

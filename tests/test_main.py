@@ -1,4 +1,4 @@
-"""`python -m src` and `src.gpt.runs`: a small run from beginning to end, and what is refused."""
+"""`next-token` and `src.gpt.runs`: a small run from beginning to end, and what is refused."""
 
 import contextlib
 import io
@@ -16,9 +16,10 @@ import pytest
 import torch
 from oracles import greatest_difference
 
-from src.__main__ import main
-from src.gpt import commands, gpt1_finetuning, pretrained, run_log, runs
-from src.gpt.commands import _texts
+from next_token import run_commands as commands
+from next_token.__main__ import main
+from next_token.run_commands import _texts
+from src.gpt import gpt1_finetuning, pretrained, run_log, runs
 from src.gpt.gpt2 import GPT, GPTConfig
 from src.gpt.runs import RunConfig, open_run, read_toml, scores
 from src.likelihood.evaluation import total
@@ -290,7 +291,7 @@ def test_windows_advance_by_half_a_context_unless_told_otherwise(folder):
 def test_two_processes_make_the_run_of_one(folder, text, tmp_path):
     shared = tmp_path / "shared"
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
-    command = ["-m", "src", "train", text, "--folder", shared, "--steps", "8", *SHORT]
+    command = ["-m", "next_token", "train", text, "--folder", shared, "--steps", "8", *SHORT]
     done = subprocess.run(
         [sys.executable, *torchrun, *command],
         cwd=Path(__file__).parents[1],

@@ -58,7 +58,7 @@ def test_the_command_says_what_it_does_or_expects_or_why_it_failed(words, status
 
 def test_the_command_works_beside_another_src(elsewhere):
     assert said([PROGRAM, "--help"], elsewhere)[0] == 0
-    assert said([sys.executable, "-m", "src", "--help"], elsewhere) == (1, "another src\n")
+    assert said([sys.executable, "-m", "next_token", "--help"], elsewhere) == (1, "another src\n")
 
 
 # ---- dependencies ----------------------------------------------------------------------------
@@ -75,7 +75,7 @@ def outside_imports(source, *, on_import):
         else:
             continue
         for name in (name.split(".")[0] for name in names):
-            if name not in sys.stdlib_module_names and name != "src":
+            if name not in sys.stdlib_module_names and name not in ("src", "next_token"):
                 yield canonicalize_name(name)
 
 
@@ -84,7 +84,7 @@ def imported_by(paths, *, on_import=False):
     return {name for each in sources for name in outside_imports(each, on_import=on_import)}
 
 
-MODULES = sorted((ROOT / "src").rglob("*.py"))
+MODULES = sorted([*ROOT.glob("src/**/*.py"), *ROOT.glob("next_token/*.py")])
 
 
 def test_outside_imports_are_found():
@@ -94,7 +94,7 @@ def test_outside_imports_are_found():
     assert list(outside_imports(source, on_import=True)) == ["numpy"]
 
 
-def test_all_that_src_imports_is_declared_and_nothing_else():
+def test_all_that_the_packages_import_is_declared_and_nothing_else():
     assert imported_by(MODULES) == {requirement.name for requirement in DECLARED}
 
 
@@ -117,10 +117,12 @@ def test_all_that_chapters_import_is_in_their_extra():
 
 
 def test_the_package_brings_all_its_files():
-    files = SETTINGS["tool"]["setuptools"]["package-data"]["src"]
-    found = [path for path in (ROOT / "src").rglob("*") if path.is_file()]
-    found = [path for path in found if path.suffix != ".py" and path.parent.name != "__pycache__"]
-    assert sorted(path.relative_to(ROOT / "src").as_posix() for path in found) == sorted(files)
+    for package, files in SETTINGS["tool"]["setuptools"]["package-data"].items():
+        found = [path for path in (ROOT / package).rglob("*") if path.is_file()]
+        found = [
+            each for each in found if each.suffix != ".py" and each.parent.name != "__pycache__"
+        ]
+        assert sorted(each.relative_to(ROOT / package).as_posix() for each in found) == files
 
 
 def test_each_folder_of_the_package_is_a_package():

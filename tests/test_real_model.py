@@ -9,11 +9,11 @@ import torch
 from oracles import greatest_difference
 from real_model import cutting_digits, read_by_transformers
 
-from src.__main__ import main
+from next_token.__main__ import main
+from next_token.streaming import Reader, spelled, stream
 from src.gpt.sampling import temperature
 from src.today.chat import STOP, Message
 from src.today.gguf_models import open_model
-from src.today.streaming import Reader, spelled, stream
 from src.tokens.bpe import GPT2_PATTERN
 
 TEXTS = json.loads((Path(__file__).parent / "conformance/texts.json").read_text(encoding="utf-8"))

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_main import done, refused, said, same_weights
 
+from next_token.shards_of_files import tokenize_files
 from src.gpt import runs, training
 from src.gpt.gpt2 import GPT, GPTConfig
 from src.gpt.runs import open_run, read_toml
@@ -18,7 +19,6 @@ from src.gpt.training import TrainConfig, train
 from src.likelihood import fitting
 from src.likelihood.batches import Batches
 from src.tokens.shards import MANIFEST, Shards
-from src.tokens.shards_of_files import tokenize_files
 from src.tools import checkpoints
 from src.tools.parallel import Team
 

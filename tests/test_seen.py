@@ -32,6 +32,7 @@ FILES = {
     "tests/helper.py": "from src.two import VALUE\n",
     "tests/place.py": "from pathlib import Path\n\nROOT = Path(__file__).parents[1]\n",
     "tests/data/words.txt": "a b c\n",
+    "next_token/__init__.py": "",
     "tests/test_one.py": "from src.one import VALUE\n\n\ndef test():\n    assert VALUE == 1\n",
     "tests/test_two.py": "from helper import VALUE\n\n\ndef test():\n    assert VALUE == 2\n",
     "tests/test_named.py": PATHS
@@ -42,7 +43,7 @@ FILES = {
     "tests/test_program.py": PROGRAMS
     + 'subprocess.run([sys.executable, "-c", "import src.two"], check=True)\n',
     "tests/test_command.py": PROGRAMS
-    + 'subprocess.run([sys.executable, "-m", "src"], cwd=Path(__file__).parents[1])\n',
+    + 'subprocess.run([sys.executable, "-m", "next_token"], cwd=Path(__file__).parents[1])\n',
 }
 
 

@@ -14,14 +14,15 @@ from gpt2_files import gpt2_file
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from src.__main__ import main
+from next_token import shards_of_files
+from next_token.__main__ import main
+from next_token.shards_of_files import tokenize_files
+from next_token.streams import parts_of_file
 from src.texts.corpora import Document
-from src.texts.streams import parts_of_file
-from src.tokens import folders, shards, shards_of_files
+from src.tokens import folders, shards
 from src.tokens.bpe import BytePairTokenizer
 from src.tokens.bytes import END, ByteTokenizer, CharacterTokenizer, stream_of
 from src.tokens.shards import MANIFEST, ShardError, Shards, ShardWriter, packed
-from src.tokens.shards_of_files import tokenize_files
 
 TEXT = "".join(f"Story {i}: the {i % 7} né sat – on {i * i}.\n\n" for i in range(300))
 SMALL = {"processes": 1, "tokenizer": "bytes", "separator": "\n\n"}
@@ -132,7 +133,7 @@ def test_more_processes_and_other_blocks_write_the_same(tokenized, made, monkeyp
 def test_a_document_in_parts_is_one_document(tokenized, tmp_path, monkeypatch):
     (tmp_path / "a.txt").write_text("one two three four five six\n\nseven eight nine ten")
     whole = tokenized("whole", tmp_path / "a.txt", **ALL_TRAIN)
-    monkeypatch.setattr("src.texts.streams.LONGEST_PART", 9)
+    monkeypatch.setattr("next_token.streams.LONGEST_PART", 9)
     cut = tokenized("cut", tmp_path / "a.txt", **ALL_TRAIN)
     assert content(cut.folder) == content(whole.folder)
     assert cut.parts["train"].told.documents == 2
@@ -231,7 +232,7 @@ def test_a_folder_that_is_there_is_left_as_it_is_and_an_empty_one_will_do(
     assert len(tokenized("new").parts["train"]) > 1_000
 
 
-PROGRAM = "import sys; from src.__main__ import main; sys.exit(main(sys.argv[1:]))"
+PROGRAM = "import sys; from next_token.__main__ import main; sys.exit(main(sys.argv[1:]))"
 
 
 def children_of(process):

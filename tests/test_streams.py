@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from src.texts import streams
-from src.texts.streams import Part, parts_of_file
+from next_token import streams
+from next_token.streams import Part, parts_of_file
 from src.tokens.bpe import BytePairTokenizer
 
 SIZES = {"_CHUNK": 5, "LEAST_BLOCK": 7, "LONGEST_PART": 11, "LONGEST_WORD": 60}

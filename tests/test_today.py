@@ -1,4 +1,4 @@
-"""`src.today.chat`, `src.today.streaming` and the commands `complete` and `chat`, on a small Llama.
+"""`chat`, `streaming` and the commands `complete` and `chat`, on a small Llama.
 
 What they do with a real model, and beside `transformers`, is in `test_real_model.py`.
 """
@@ -10,13 +10,13 @@ import pytest
 import torch
 from gguf_writing import LIMIT, Texts, small_llama, tokens
 
-from src.__main__ import main
+from next_token.__main__ import main
+from next_token.streaming import Reader, spelled, stream
 from src.gpt.sampling import generate, temperature, top_k
 from src.today import chat as chat_module
 from src.today import gguf_models
 from src.today.chat import STOP, ChatFormat, Message
 from src.today.gguf_models import open_model
-from src.today.streaming import Reader, spelled, stream
 from src.tokens.bytes import ByteTokenizer
 
 TEMPLATE = f"{chat_module._BEFORE}Be brief.{chat_module._AFTER}"

@@ -14,7 +14,7 @@ so it is there whole or not at all. What a reader opens may be anybody's: each n
 is checked. Pieces are read from the files when they are asked for. (In a memory map each page that
 was ever touched counts as memory of the process, in the end the whole text.)
 
-Used by `gpt/runs`; written by `tokens/shards_of_files`.
+Used by `gpt/runs`; written by `next_token/shards_of_files`.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ A model is a GGUF file, or the word `smollm2` for the one that a package brings,
 also the folder of a run. What is drawn is shown while it is drawn. `train --init-from MODEL --lora`
 lets low-rank maps learn a text beside a model, and both other commands use them by `--adapter`.
 
-Used by `src/__main__.py`, which imports it only for these commands.
+Used by `__main__`, which imports it only for these commands.
 """
 
 import argparse
@@ -16,13 +16,14 @@ from typing import Any
 
 import torch
 
-from ..gpt import commands as of_runs
-from ..gpt.run_config import KNOWN, RunConfig, read_toml
-from ..gpt.runs import Run, open_run
-from ..tools import runtime
+from src.gpt.run_config import KNOWN, RunConfig, read_toml
+from src.gpt.runs import Run, open_run
+from src.today.chat import STOP, Message
+from src.today.gguf_models import RealModel, open_model
+from src.tools import runtime
+
+from . import run_commands as of_runs
 from .adapters import PACKAGED, SETTINGS, adapter_in, train_adapter, with_adapter
-from .chat import STOP, Message
-from .gguf_models import RealModel, open_model
 from .streaming import Reader, spelled, stream
 
 # What `train --lora` does unless told otherwise, and what it has no use for.

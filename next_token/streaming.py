@@ -14,10 +14,10 @@ from collections.abc import Iterable, Iterator, Sequence
 import torch
 from torch import Tensor
 
-from ..gpt.gpt2 import GPT
-from ..gpt.sampling import Filter, draw
-from ..likelihood.models import device_of, last_logits
-from ..tokens.bytes import Tokenizer
+from src.gpt.gpt2 import GPT
+from src.gpt.sampling import Filter, draw
+from src.likelihood.models import device_of, last_logits
+from src.tokens.bytes import Tokenizer
 
 
 class Reader:

@@ -22,14 +22,12 @@ from itertools import chain, count
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from ..texts.corpora import check_shares
-from ..texts.streams import Part, parts_of_file
-from ..tools.progress import progress as progress_bar
-from .bpe import BytePairTokenizer
-from .bpe import load as load_tokenizer
-from .bytes import ByteTokenizer, CharacterTokenizer, Tokenizer
-from .folders import TOKENIZER, gpt2_tokenizer, open_tokenizer
-from .shards import (
+from src.texts.corpora import check_shares
+from src.tokens.bpe import BytePairTokenizer
+from src.tokens.bpe import load as load_tokenizer
+from src.tokens.bytes import ByteTokenizer, CharacterTokenizer, Tokenizer
+from src.tokens.folders import TOKENIZER, gpt2_tokenizer, open_tokenizer
+from src.tokens.shards import (
     PARTS,
     TOKENS_PER_SHARD,
     Shards,
@@ -39,6 +37,9 @@ from .shards import (
     packed,
     write_manifest,
 )
+from src.tools.progress import progress as progress_bar
+
+from .streams import Part, parts_of_file
 
 SAMPLE = 100_000_000  # bytes of text from which merges are learnt, at most
 _BLOCK = 1 << 20  # characters that a worker gets at a time, at least

@@ -23,15 +23,15 @@ import tomli_w
 import torch
 from torch import Tensor, nn
 
-from ..gpt.gpt2 import GPT
-from ..gpt.run_config import RunConfig, read_toml
-from ..gpt.training import load_best, train
-from ..likelihood.batches import Batches
-from ..likelihood.fitting import History
-from ..tokens.bytes import stream_of
-from ..tools.files import sha256_of, write_text
-from .gguf_models import RealModel, open_model, packaged_file
-from .lora import LoRA, add_lora, merge_lora
+from src.gpt.gpt2 import GPT
+from src.gpt.run_config import RunConfig, read_toml
+from src.gpt.training import load_best, train
+from src.likelihood.batches import Batches
+from src.likelihood.fitting import History
+from src.today.gguf_models import RealModel, open_model, packaged_file
+from src.today.lora import LoRA, add_lora, merge_lora
+from src.tokens.bytes import stream_of
+from src.tools.files import sha256_of, write_text
 
 PACKAGED = "smollm2"
 SETTINGS = "adapter.toml"

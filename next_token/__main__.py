@@ -1,9 +1,9 @@
 """The command line: ``next-token COMMAND``, see ``next-token --help``.
 
-Without an installed package, in the repository's folder: ``python -m src COMMAND``. What a command
-does is in `gpt/commands` and `today/commands`; only ``tokenize`` is here, which has no use for
-torch, nor have the processes that it starts: they import this module, too. Exit status: 0 done, 1
-it could not be done (the message says why), 2 the command was not understood, 130 interrupted.
+``python -m next_token COMMAND`` is the same, and so is ``torchrun -m next_token COMMAND``. What a
+command does is in `run_commands` and `model_commands`; only ``tokenize`` is here, which has no use
+for torch, nor have the processes that it starts: they import this module, too. Exit status: 0 done,
+1 it could not be done (the message says why), 2 the command was not understood, 130 interrupted.
 """
 
 import argparse
@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from .texts.streams import unescaped
-from .tokens.shards_of_files import tokenize_files
+from .shards_of_files import tokenize_files
+from .streams import unescaped
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -94,8 +94,8 @@ def _parser(*, light: bool) -> argparse.ArgumentParser:
     one.add_argument("--processes", type=int, help="how many encode (default: one for each core)")
     one.add_argument("--quiet", action="store_true", help="no progress bar")
     if not light:
-        from .gpt import commands as of_runs
-        from .today import commands as of_models
+        from . import model_commands as of_models
+        from . import run_commands as of_runs
 
         of_models.add_to(command, of_runs.add_to(command))
     return parser

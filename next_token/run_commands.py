@@ -2,9 +2,9 @@
 
 Every setting of a run can stand in a TOML file (tables [data], [model], [training], [world]), and
 most can be a flag, which wins. `NEXT_TOKEN_DEVICE` chooses the device. Several train together under
-`torchrun --nproc_per_node=2 -m src train …`.
+`torchrun --nproc_per_node=2 -m next_token train …`.
 
-Used by `src/__main__.py`, which imports it only for these commands.
+Used by `__main__`, which imports it only for these commands.
 """
 
 import argparse
@@ -17,15 +17,16 @@ from pathlib import Path
 
 import torch
 
-from ..likelihood.evaluation import bootstrap, total
-from ..texts import corpora, labelled
-from ..texts.streams import unescaped
-from ..tokens.folders import open_tokenizer
-from ..tools import parallel, runtime
-from . import gpt1_finetuning, pretrained, run_log, runs, sampling
-from .gpt1_finetuning import FinetuneConfig
-from .run_config import OF_TEXT, OTHER_NAMES, RunConfig, read_toml
-from .runs import Run, floor_of, open_run, scores, train_run
+from src.gpt import gpt1_finetuning, pretrained, run_log, runs, sampling
+from src.gpt.gpt1_finetuning import FinetuneConfig
+from src.gpt.run_config import OF_TEXT, OTHER_NAMES, RunConfig, read_toml
+from src.gpt.runs import Run, floor_of, open_run, scores, train_run
+from src.likelihood.evaluation import bootstrap, total
+from src.texts import corpora, labelled
+from src.tokens.folders import open_tokenizer
+from src.tools import parallel, runtime
+
+from .streams import unescaped
 from .yardsticks import yardsticks
 
 # Adds a command, which is called as its function is: (function, options of argparse) -> its parser.
@@ -189,7 +190,7 @@ def plot(options: argparse.Namespace) -> None:
             f"expected the name of an SVG after --to, such as loss.svg, got {options.to}"
         )
     try:
-        from ..tools.figures import curves_of
+        from src.tools.figures import curves_of
     except ModuleNotFoundError as error:
         raise ValueError(
             f"expected the extra for figures ({error}): install next-token[figures]"

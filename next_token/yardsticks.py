@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..likelihood.smoothing import NgramModel
-from ..tokens.bytes import END
-from ..tokens.folders import open_tokenizer
-from .run_config import read_toml
-from .runs import batches_of, config_in, parts_of
+from src.gpt.run_config import read_toml
+from src.gpt.runs import batches_of, config_in, parts_of
+from src.likelihood.smoothing import NgramModel
+from src.tokens.bytes import END
+from src.tokens.folders import open_tokenizer
 
 
 def yardsticks(folder: Path, *, order: int | None = None) -> dict[str, float]:
