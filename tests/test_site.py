@@ -904,6 +904,15 @@ def test_no_drawing_shrinks_until_it_cannot_be_read(visit):
     assert not letters_too_small(visit)
 
 
+@on("book/attention/attention.html")
+def test_panels_side_by_side_stand_below_one_another_on_a_phone(visit):
+    stacked = "() => document.querySelector('picture img').currentSrc.endsWith('-stacked.svg')"
+    visit.resize(DESK)
+    assert not visit.page.evaluate(stacked)
+    visit.resize(PHONE)
+    visit.page.wait_for_function(stacked)
+
+
 @on("book/today/adds_up.html")
 def test_the_caption_of_a_wide_table_can_be_read_without_sliding(visit):
     visit.resize(PHONE)
