@@ -223,7 +223,7 @@ def stacked(figure: Figure) -> str | None:
     if width <= 1.1 * PHONE or len({cell.colspan.start for cell in cells}) < 2:
         return None
     before, engine = {}, figure.get_layout_engine()
-    figure.set_layout_engine("constrained")
+    figure.set_layout_engine("constrained", h_pad=0.1)
     figure.set_size_inches(PHONE, height * len(cells) / cells[0].get_gridspec().nrows)
     rows = GridSpec(len(cells), 1, figure)
     for panel, cell in places.items():
