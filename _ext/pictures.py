@@ -4,8 +4,11 @@ A cell draws in one grey and some colours that must do on white and on black. On
 not: the file of a drawing names each for a light and for a dark ground, and the browser takes that
 of the page. A drawing is never shown so small that its smallest letters have less than nine
 pixels; where there is no room, it slides in its figure. And its place is kept free while it loads.
+A plot with panels side by side holds another in its description, with its panels below one another
+(`src.tools.figures`): that one is shown where the first would have to slide.
 """
 
+import html
 import re
 from collections import Counter
 from pathlib import Path
@@ -24,7 +27,9 @@ STYLE = re.compile(r' style="([^"]*)"')
 LETTERS = re.compile(r'<g style="[^"]*" transform="[^"]*scale\((0\.\d+) -0\.\d+\)">')  # of plots
 FONT = re.compile(r"text\{font:(\d+)px")  # of `src.tools.drawing`
 SIZE = re.compile(r'<svg[^>]* width="([\d.]+)(pt|)" height="([\d.]+)\2"')
-IMAGE = re.compile(r'<img [^>]*?src="[^"]*_images/([^"/]+\.svg)"')
+IMAGE = re.compile(r'<img ([^>]*?src="([^"]*_images/([^"/]+))\.svg"[^>]*>)')
+STACKED = re.compile(r"<dc:description>(.*?)</dc:description>", re.DOTALL)
+MARGINS = 32  # pixels beside the text on a phone
 PIXELS = 4 / 3  # of a point
 
 
@@ -67,11 +72,19 @@ def with_sizes(page, known):
     """A page each of whose drawings has a size before it is loaded."""
 
     def add(found):
-        if known.get(found[1]) is None:
+        rest, address, name = found.groups()
+        if known.get(f"{name}.svg") is None:
             return found[0]
-        width, height, least = known[found[1]]
-        rest = found[0].removeprefix("<img ")
-        return f'<img width="{width}" height="{height}" style="min-width: {least}px" {rest}'
+        width, height, least = known[f"{name}.svg"]
+        source = ""
+        if stacked := known.get(f"{name}-stacked.svg"):
+            source = (
+                f'<source media="(max-width: {least + MARGINS}px)" width="{stacked[0]}"'
+                f' height="{stacked[1]}" srcset="{address}-stacked.svg">'
+            )
+            least = stacked[2]
+        image = f'<img width="{width}" height="{height}" style="min-width: {least}px" {rest}'
+        return f"<picture>{source}{image}</picture>" if source else image
 
     return IMAGE.sub(add, page)
 
@@ -81,10 +94,14 @@ def finish(app, error):
     if error or app.builder.name != "html":
         return
     site, known = Path(app.outdir), {}
-    for file in site.glob("_images/*.svg"):
+    for file in sorted(site.glob("_images/*.svg")):
         drawing = file.read_text(encoding="utf-8")
-        known[file.name] = sizes(drawing)
-        file.write_text(themed(drawing), encoding="utf-8")
+        files = {file: STACKED.sub("", drawing)}
+        if found := STACKED.search(drawing):
+            files[file.with_stem(f"{file.stem}-stacked")] = html.unescape(found[1])
+        for path, drawing in files.items():
+            known[path.name] = sizes(drawing)
+            path.write_text(themed(drawing), encoding="utf-8")
     for page in site.glob("book/**/*.html"):
         text = page.read_text(encoding="utf-8")
         page.write_text(with_sizes(text, known), encoding="utf-8")

@@ -24,7 +24,7 @@ from next_token.run_config import RunConfig
 from next_token.runs import config_in
 from src.gpt import gpt1_finetuning, pretrained
 from src.gpt.gpt2 import GPT, GPTConfig
-from src.gpt.released import open_run, read_toml, scores
+from src.gpt.released import floor_of, open_run, read_toml, scores
 from src.likelihood.evaluation import total
 from src.likelihood.smoothing import NgramModel
 from src.texts import labelled
@@ -569,8 +569,8 @@ def test_a_run_is_drawn_beside_a_model_that_counts(folder, tmp_path, capsys):
 
 def test_a_run_on_the_micro_world_is_drawn_beside_a_perfect_model(world_run, tmp_path, capsys):
     out = done(capsys, "plot", world_run, "--to", tmp_path / "world.svg")
-    config = config_in(open_run(world_run).tables)
-    floor = config.floor_of(list(config.parts().validation))
+    tables = open_run(world_run).tables
+    floor = floor_of(tables, list(config_in(tables).parts().validation))
     assert f"a perfect model: {floor.loss:.4f} nats per token" in out
 
 

@@ -1,5 +1,6 @@
 """What the builder of the site makes of a page: bars, previews, drawings, less weight."""
 
+import html
 import json
 import re
 from types import SimpleNamespace
@@ -14,7 +15,7 @@ from cells import checked, contents, fold_cells, parted, shorten_tracebacks
 from chapters import ROOT, chapters
 from docutils import nodes
 from head import ShowHead
-from pictures import sizes, themed, with_sizes
+from pictures import finish, sizes, themed, with_sizes
 from prerequisites import Chapter
 from previews import explained, with_previews
 from pygments.styles import get_style_by_name
@@ -195,6 +196,24 @@ def test_a_page_names_the_sizes_of_its_drawings():
         '<p><img width="96" height="192" style="min-width: 65px" alt="a" src="../_images/x.svg"/>'
         '<img src="../_images/y.svg"/></p>'
     )
+
+
+def test_where_a_row_of_panels_would_slide_the_page_shows_them_below_one_another():
+    known = {"x.svg": (806, 350, 560), "x-stacked.svg": (400, 700, 270)}
+    assert with_sizes('<img src="../_images/x.svg" alt="9 %"/>', known) == (
+        '<picture><source media="(max-width: 592px)" width="400" height="700"'
+        ' srcset="../_images/x-stacked.svg"><img width="806" height="350"'
+        ' style="min-width: 270px" src="../_images/x.svg" alt="9 %"/></picture>'
+    )
+
+
+def test_the_stacked_panels_of_a_plot_become_a_file_of_their_own(tmp_path):
+    (tmp_path / "_images").mkdir()
+    described = PLOT.replace("<g", f"<dc:description>{html.escape(PLOT)}</dc:description><g", 1)
+    (tmp_path / "_images" / "x.svg").write_text(described, encoding="utf-8")
+    finish(SimpleNamespace(builder=SimpleNamespace(name="html"), outdir=tmp_path), None)
+    for name in ("x.svg", "x-stacked.svg"):
+        assert (tmp_path / "_images" / name).read_text(encoding="utf-8") == themed(PLOT)
 
 
 def test_the_inks_of_a_plot_follow_the_page():
