@@ -83,4 +83,3 @@ def setup(app):
     app.connect("html-page-context", name_roles)
     app.connect("doctree-resolved", lead_on)
     app.connect("doctree-resolved", fold_assertions)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -77,4 +77,3 @@ class Card(SphinxDirective):
 
 def setup(app):
     app.add_directive("card", Card, override=True)  # sphinx-design has one that the book never uses
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -168,4 +168,3 @@ def shorten_tracebacks(app, doctree):
 def setup(app):
     app.add_post_transform(FoldCells)
     app.connect("doctree-read", shorten_tracebacks)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

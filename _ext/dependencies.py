@@ -223,8 +223,8 @@ def looked_at(path, root):
 def everything(root):
     """All files of the repository but those that programs make."""
     for place in root.iterdir():
-        hidden = place.name.startswith((".", "_")) or place.name.endswith(".egg-info")
-        if place.is_file() or place.name in KEPT_FOLDERS or not hidden:
+        made = place.name.startswith((".", "_", "lab")) or place.name.endswith(".egg-info")
+        if place.is_file() or place.name in KEPT_FOLDERS or not made:
             yield from files_in(place)
 
 

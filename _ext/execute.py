@@ -7,6 +7,7 @@ another key by now is taken out before anything is executed. A chapter is judged
 """
 
 import argparse
+import json
 import shutil
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import yaml
-from dependencies import ROOT, digest, environment, files_in, hashed, state_of_chapter
+from dependencies import ROOT, digest, environment, files_in, state_of_chapter
 from jupyter_cache import get_cache
 from jupyter_cache.base import CacheBundleIn
 from jupyter_cache.executors.utils import single_nb_execution
@@ -160,9 +161,12 @@ def main(arguments=None, root=ROOT):
     parser.add_argument("--workers", type=int, default=2)
     workers = parser.parse_args(arguments).workers
     inputs = [file for name in ("src", "results", *PAGES) for file in files_in(root / name)]
-    inputs = [file for file in sorted(inputs) if file.suffix != ".ipynb"]
-    now, built = digest(environment(), *hashed(inputs, root)), root / "_build" / "book.built"
-    if built.exists() and built.read_text(encoding="utf-8") == now:
+    now = {file.relative_to(root).as_posix(): digest(file.read_bytes()) for file in inputs}
+    now = {name: each for name, each in now.items() if not name.endswith(".ipynb")}
+    now["environment"], built = environment(), root / "_build" / "built.json"
+    before = json.loads(built.read_text(encoding="utf-8")) if built.exists() else {}
+    changed = {name for name, _ in now.items() ^ before.items()}
+    if not changed:
         print("== Book: nothing changed; open _build/html/index.html")
         return 0
     print("== Book, step 1 of 2: chapters", flush=True)
@@ -176,15 +180,17 @@ def main(arguments=None, root=ROOT):
         if found:
             print("== Book: not written, since a chapter is wrong", *found, sep="\n")
             return 1
-    print("== Book, step 2 of 2: pages (some minutes)", flush=True)
-    # The pages are always written afresh, because Sphinx repeats no warning about a page that it
-    # does not read again. (Kept, they save nothing: it reads all 66 again, in the same time.)
-    for made in ("html", ".doctrees", "jupyter_execute", "shown"):
-        shutil.rmtree(root / "_build" / made, ignore_errors=True)
+    print("== Book, step 2 of 2: pages", flush=True)
+    # Sphinx reads again what was edited (`edits.py`), and repeats no warning about other pages. So
+    # it starts afresh after a build that failed, or if something else changed than texts of pages.
+    edited = {name for name in changed if name.startswith("book/") and name.endswith(".md")}
+    if not changed == edited <= now.keys() & before.keys():
+        for made in ("html", ".doctrees", "jupyter_execute"):
+            shutil.rmtree(root / "_build" / made, ignore_errors=True)
     builder = [Path(sys.executable).with_name("jupyter-book"), "build", ".", "-q"]
     status = subprocess.run([*builder, "-W", "-n", "--keep-going"], cwd=root).returncode
     if status == 0:
-        built.write_text(now, encoding="utf-8")
+        built.write_text(json.dumps(now), encoding="utf-8")
         print("== Book: built; open _build/html/index.html")
     return status
 

@@ -53,4 +53,3 @@ def put(box, *parts):
 
 def setup(app):
     app.add_post_transform(ShowHead)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -127,4 +127,3 @@ def setup(app):
     app.add_node(prerequisites)
     app.add_directive("prerequisites", Prerequisites)
     app.connect("doctree-resolved", put)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

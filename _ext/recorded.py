@@ -49,4 +49,3 @@ def mark(app, doctree):
 
 def setup(app):
     app.connect("doctree-read", mark)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

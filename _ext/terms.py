@@ -96,4 +96,4 @@ def setup(app):
     app.connect("env-merge-info", merge_uses)
     app.connect("env-check-consistency", extend_index)
     app.connect("doctree-resolved", say_where)
-    return {"env_version": 2, "parallel_read_safe": True, "parallel_write_safe": True}
+    return {"env_version": 2}

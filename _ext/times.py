@@ -60,4 +60,3 @@ def read_times(app, env):
 def setup(app):
     app.connect("env-check-consistency", read_times)
     app.connect("html-page-context", add_times, priority=600)  # behind the theme, at 500
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -184,6 +184,39 @@ def test_after_an_edit_that_no_chapter_imports_the_pages_are_written_again(book,
     assert stale(book) == []
 
 
+@pytest.mark.parametrize(
+    ("name", "old", "new", "kept"),
+    [
+        ("book/part/one.md", "# One", "# Uno", True),
+        ("book/part/three.md", "", "# Three", False),
+        ("src/unused.py", "", "import os", False),
+        ("_config.yml", "60", "61", False),
+    ],
+)
+def test_the_pages_are_kept_after_an_edit_of_their_texts_alone(book, built, name, old, new, kept):
+    take_for_executed(book)
+    assert execute.main([], book) == 0
+    page = book / "_build" / "html" / "page.html"
+    write(page, "")
+    (book / name).touch()
+    edit(book / name, old, new)
+    assert execute.main([], book) == 0
+    assert page.exists() == kept
+
+
+def test_after_a_build_that_failed_no_page_is_kept(book, monkeypatch):
+    """Sphinx would not say again what is wrong with a page that it does not read again."""
+    take_for_executed(book)
+    page = book / "_build" / "html" / "page.html"
+    for status, text in ((0, "# Uno"), (1, "# Une"), (0, "# Eins")):
+        done = SimpleNamespace(returncode=status)
+        monkeypatch.setattr(execute.subprocess, "run", lambda *a, done=done, **k: done)
+        edit(book / "book/part/one.md", "# ", f"{text}\n\n## ")
+        assert execute.main([], book) == status
+        assert page.exists() == (status == 1)
+        write(page, "")
+
+
 FAULTS = {
     "assert 1 == 2, 'not so'": "AssertionError: not so",
     "# +tag raises-exception": "the cell is tagged raises-exception, but it raised nothing",

@@ -6,31 +6,28 @@ from types import SimpleNamespace
 
 import book_site
 import pytest
-import tinycss2
 from back_matter import fold_assertions, linked
 from bs4 import BeautifulSoup
 from card import as_markdown
 from cells import checked, contents, fold_cells, parted, shorten_tracebacks
 from chapters import ROOT, chapters
 from docutils import nodes
+from finish import (
+    explained,
+    sizes,
+    themed,
+    with_lines,
+    with_previews,
+    with_sizes,
+    without_idle_scripts,
+)
 from head import ShowHead
-from pictures import sizes, themed, with_sizes
 from prerequisites import Chapter
-from previews import explained, with_previews
-from pygments.styles import get_style_by_name
-from pygments.token import Token
 from recorded import RECORD, WORD, mark
 from sphinx import addnodes
 from sphinx_exercise.nodes import solution_node
 from terms import note_uses
 from times import with_times
-from weight import (
-    classes_in,
-    trimmed,
-    with_lines,
-    without_idle_scripts,
-    without_plain_spans,
-)
 
 from src.tools.drawing import Drawing
 from src.tools.figures import INK, ORANGE
@@ -205,12 +202,6 @@ def test_the_inks_of_a_plot_follow_the_page():
     assert "prefers-color-scheme:dark" in made
 
 
-def test_a_style_that_is_repeated_gets_a_name():
-    path = '<path style="fill: none"/>'
-    assert themed(f"<svg>{path * 4}</svg>").count("fill: none") == 1
-    assert themed(f"<svg>{path * 3}</svg>").count("fill: none") == 3
-
-
 def test_a_script_stays_where_it_has_something_to_do():
     script = '<script src="../_static/copybutton.js?v=1"></script>\n'
     assert without_idle_scripts(f"{script}<p>a</p>") == "<p>a</p>"
@@ -231,56 +222,6 @@ def test_each_line_of_code_is_an_element():
     marked = "".join(f'<span class="line">{line}</span>' for line in lines)
     assert with_lines(f"{opens}{''.join(lines)}</pre>") == f"{opens}{marked}</pre>"
     assert with_lines("<pre>a\n</pre>") == "<pre>a\n</pre>"
-
-
-def test_code_that_has_the_colour_of_the_text_has_no_element_of_its_own():
-    code = '<span class="{}">{}</span>'
-    plain = [("n", "a"), ("w", " "), ("nn", "b"), ("p", "(&lt;")]
-    assert without_plain_spans("".join(code.format(*each) for each in plain)) == "a b(&lt;"
-    for kept in (code.format("w", "a"), code.format("k", "in"), code.format("p", "<b>:</b>")):
-        assert without_plain_spans(kept) == kept
-
-
-def test_what_loses_its_element_has_the_colour_of_the_text_on_light_and_dark():
-    for scheme in ("a11y-high-contrast-light", "a11y-high-contrast-dark"):
-        style = get_style_by_name(scheme)
-        plain = (
-            Token.Text,
-            Token.Text.Whitespace,
-            Token.Name,
-            Token.Name.Namespace,
-            Token.Punctuation,
-        )
-        colours = {style.style_for_token(each)["color"] for each in plain}
-        assert len(colours) == 1
-
-
-def styles(text, words):
-    rules = tinycss2.parse_stylesheet(text, skip_comments=True, skip_whitespace=True)
-    return trimmed(rules, words)
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        (".used{a:b}", ".used{a:b}"),
-        (".unused{a:b}", ""),
-        (".used .unused{a:b}", ""),
-        (".used,.unused{a:b}", ".used{a:b}"),
-        ("p{a:b}", "p{a:b}"),
-        ("p:not(.unused){a:b}", "p:not(.unused){a:b}"),
-        ("@media print{.unused{a:b}}", ""),
-        ("@media print{.used{a:b}}", "@media print{.used{a:b}}"),
-        ("@font-face{font-family:a}", "@font-face{font-family:a}"),
-    ],
-)
-def test_a_rule_stays_if_some_page_can_have_its_classes(text, expected):
-    assert styles(text, {"used"}) == expected
-
-
-def test_classes_within_brackets_are_not_required():
-    prelude = tinycss2.parse_component_value_list("a.x:is(.y, .z) > .w")
-    assert classes_in(prelude) == {"x", "w"}
 
 
 def test_every_coloured_box_says_what_its_formulas_are_printed_on():
