@@ -1,7 +1,5 @@
 """What a chapter's outputs depend on: its cells, the modules of `src` that it imports, the data.
 
-python _ext/dependencies.py book/gpt/cache.md     # the modules, and the key
-
 The same for the tests of `tests`, which may look at any file of the repository. Wherever a text
 does not tell what is needed, more is taken: then something is executed that need not be.
 """
@@ -114,13 +112,6 @@ def files_in(place):
     return [p for p in found if p.is_file() and not any(part in made for part in p.parts)]
 
 
-def key(path, root=ROOT, *more):
-    """A text that changes when something changes that the chapter's outputs depend on."""
-    source = code_of(path)
-    files = [*modules(source, root), *data(source, path, root), *more]
-    return digest(source, *hashed(files, root))
-
-
 def digest(*texts):
     """A short text that stands for these."""
     found = hashlib.sha256()
@@ -162,7 +153,8 @@ def state_of_chapter(path, root=ROOT, *more):
     if "results" in texts and not records(source, root):
         doubts += files_in(root / "results")
     tags = repr([sorted(cell.metadata.items()) for cell in cells_of(path)])
-    return digest(environment(), tags, key(path, root, *more, *sorted(set(doubts))))
+    files = [*modules(source, root), *data(source, path, root), *more, *sorted(set(doubts))]
+    return digest(environment(), tags, digest(source, *hashed(files, root)))
 
 
 def beside_modules(root):
@@ -233,11 +225,3 @@ def texts_in(source):
     found = (node.value for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Constant))
     plain = re.compile(r"[\w.-][\w./ -]{0,99}")
     return {each for each in found if isinstance(each, str) and plain.fullmatch(each)}
-
-
-if __name__ == "__main__":
-    for name in sys.argv[1:]:
-        chapter = Path(name).resolve()
-        for each in modules(code_of(chapter)):
-            print(each.relative_to(ROOT))
-        print(key(chapter))

@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 import time
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -31,7 +31,6 @@ from verdict import faults, stopped_at
 CACHE = Path("_build", ".jupyter_cache")
 READER = {"name": "myst_nb_md", "type": "plugin"}
 PAGES = ("book", "live", "_ext", "_static", "_config.yml", "_toc.yml", "references.bib")
-TICK = 5  # seconds after which the time left is told again
 
 
 def chapters(root=ROOT):
@@ -93,11 +92,10 @@ def execute(path, state, limit, root=ROOT):
 
 
 class Progress:
-    """How far one is, and for how long yet: one line in a terminal, elsewhere one for a chapter."""
+    """How far one is, and for how long yet: a line for each chapter."""
 
-    def __init__(self, shares, workers, clock=time.monotonic, file=None):
-        self.shares, self.workers = shares, workers
-        self.clock, self.file = clock, file or sys.stdout
+    def __init__(self, shares, workers, clock=time.monotonic):
+        self.shares, self.workers, self.clock = shares, workers, clock
         self.done, self.started = {}, clock()
 
     def left(self):
@@ -106,25 +104,12 @@ class Progress:
         pace = sum(self.done.values()) / known if known else 1.0
         return pace * together(self.shares, self.workers) - (self.clock() - self.started)
 
-    def tell(self, news=None):
-        line = f"{len(self.done)} of {len(self.shares)} chapters, {told(self.left())} left"
-        if self.file.isatty():
-            clear = "\r\x1b[K"
-            print(
-                f"{clear}{news}\n" if news else clear, f"   {line}", sep="", end="", file=self.file
-            )
-        elif news:
-            print(f"{news}; {line}", file=self.file)
-        self.file.flush()
-
     def finish(self, name, taken):
-        """One more is done; in a terminal only failures get a line of their own."""
+        """One more is done."""
         failed = isinstance(taken, str)
         self.done[name] = self.shares[name] if failed else taken
-        news = f"   {name}: {'FAILED' if failed else f'{taken:.0f} s'}"
-        self.tell(news if failed or not self.file.isatty() else None)
-        if self.file.isatty() and len(self.done) == len(self.shares):
-            print(file=self.file)
+        count = f"{len(self.done)} of {len(self.shares)} chapters, {told(self.left())} left"
+        print(f"   {name}: {'FAILED' if failed else f'{taken:.0f} s'}; {count}", flush=True)
 
 
 def execute_all(states, workers, limit, root=ROOT):
@@ -142,17 +127,13 @@ def execute_all(states, workers, limit, root=ROOT):
             pool.submit(execute, path, states[path], limit, root): path
             for path in sorted(states, key=lambda path: -shares[names[path]])
         }
-        while pending:
-            finished, _ = wait(pending, timeout=TICK, return_when=FIRST_COMPLETED)
-            for result in finished:
-                path, taken = pending.pop(result), result.result()
-                progress.finish(names[path], taken)
-                if isinstance(taken, str):
-                    found.append(taken)
-                else:
-                    executed([path], root)
-            if not finished:
-                progress.tell()
+        for result in as_completed(pending):
+            path, taken = pending[result], result.result()
+            progress.finish(names[path], taken)
+            if isinstance(taken, str):
+                found.append(taken)
+            else:
+                executed([path], root)
     return found
 
 

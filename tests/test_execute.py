@@ -1,6 +1,5 @@
 """`make book` executes what changed, or what depends on what changed, and nothing else."""
 
-import io
 from types import SimpleNamespace
 
 import execute
@@ -251,17 +250,17 @@ def test_each_fault_stops_the_build_and_is_told_with_file_and_line(book, built, 
 # ---- the time left ------------------------------------------------------------------------------
 
 
-def test_the_time_left_is_the_rest_of_the_shares_at_the_pace_so_far():
+def test_the_time_left_is_the_rest_of_the_shares_at_the_pace_so_far(capfd):
     now = [0.0]
     shares_of = {"a": 300.0, "b": 100.0, "c": 200.0}
-    progress = Progress(shares_of, workers=2, clock=lambda: now[0], file=io.StringIO())
+    progress = Progress(shares_of, workers=2, clock=lambda: now[0])
     assert progress.left() == 300.0
     now[0] = 50.0
     assert progress.left() == 250.0
     now[0] = 200.0
     progress.finish("b", 200.0)  # twice its share, as the others will
     assert progress.left() == 2 * 300.0 - 200.0
-    assert progress.file.getvalue() == "   b: 200 s; 1 of 3 chapters, about 7 min left\n"
+    assert capfd.readouterr().out == "   b: 200 s; 1 of 3 chapters, about 7 min left\n"
 
 
 @pytest.mark.parametrize(
