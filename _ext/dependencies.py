@@ -6,6 +6,7 @@ does not tell what is needed, more is taken: then something is executed that nee
 
 import ast
 import hashlib
+import json
 import os
 import platform
 import re
@@ -110,6 +111,11 @@ def files_in(place):
     made = ("__pycache__", ".ipynb_checkpoints", ".DS_Store")
     found = [place, *place.rglob("*")] if place.is_dir() else [place]
     return [p for p in found if p.is_file() and not any(part in made for part in p.parts)]
+
+
+def kept(path):
+    """What a file of JSON keeps, as a rule by name; nothing if there is none."""
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
 
 
 def digest(*texts):

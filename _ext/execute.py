@@ -17,7 +17,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import yaml
-from dependencies import ROOT, digest, environment, files_in, state_of_chapter
+from dependencies import ROOT, digest, environment, files_in, kept, state_of_chapter
 from jupyter_cache import get_cache
 from jupyter_cache.base import CacheBundleIn
 from jupyter_cache.executors.utils import single_nb_execution
@@ -26,6 +26,7 @@ from kernels import use_local_sockets
 from nbclient.exceptions import CellTimeoutError, DeadKernelError
 from seen import executed
 from shares import expected, foretold, slower, together, told
+from sphinx_external_toc.parsing import parse_toc_yaml
 from verdict import faults, stopped_at
 
 CACHE = Path("_build", ".jupyter_cache")
@@ -35,19 +36,8 @@ PAGES = ("book", "live", "_ext", "_static", "_config.yml", "_toc.yml", "referenc
 
 def chapters(root=ROOT):
     """The pages of the table of contents that have code cells."""
-    contents = yaml.safe_load((root / "_toc.yml").read_text(encoding="utf-8"))
-    found = [root / f"{name}.md" for name in files_of(contents)]
+    found = [root / f"{name}.md" for name in parse_toc_yaml(root / "_toc.yml")]
     return [path for path in found if "{code-cell}" in path.read_text(encoding="utf-8")]
-
-
-def files_of(contents):
-    """All names under the keys "root" and "file", however deep."""
-    if isinstance(contents, list):
-        return [name for each in contents for name in files_of(each)]
-    if not isinstance(contents, dict):
-        return []
-    own = [contents[key] for key in ("root", "file") if key in contents]
-    return own + [name for each in contents.values() for name in files_of(each)]
 
 
 def read(path):
@@ -145,7 +135,7 @@ def main(arguments=None, root=ROOT):
     now = {file.relative_to(root).as_posix(): digest(file.read_bytes()) for file in inputs}
     now = {name: each for name, each in now.items() if not name.endswith(".ipynb")}
     now["environment"], built = environment(), root / "_build" / "built.json"
-    before = json.loads(built.read_text(encoding="utf-8")) if built.exists() else {}
+    before = kept(built)
     changed = {name for name, _ in now.items() ^ before.items()}
     if not changed:
         print("== Book: nothing changed; open _build/html/index.html")

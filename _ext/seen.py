@@ -15,7 +15,7 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
-from dependencies import RUNS_TESTS, digest, files_in, state_of_chapter, state_of_test
+from dependencies import RUNS_TESTS, digest, files_in, kept, state_of_chapter, state_of_test
 from provenance import git
 from shares import expected, foretold, keep, slower, together
 
@@ -40,10 +40,6 @@ def states_of(places, root):
         elif path.suffix == ".py" and path.name.startswith("test_"):
             states[name] = state_of_test(path, root)
     return states
-
-
-def kept(path):
-    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
 
 
 def executed(paths, root, now=None):

@@ -7,14 +7,15 @@ import pytest
 import shares
 from chapters import ROOT, chapters
 from dependencies import RUNS_TESTS
-from execute import CACHE, Progress, files_of, forget_stale, read, state_of_chapter
+from execute import CACHE, Progress, forget_stale, read, state_of_chapter
 from jupyter_cache import get_cache
 from jupyter_cache.base import CacheBundleIn
 
 HEADER = (ROOT / "book/likelihood/surprise.md").read_text(encoding="utf-8").split("\n(")[0]
 
 FILES = {
-    "_toc.yml": "root: index\nchapters:\n- file: book/part/one\n- file: book/part/two\n",
+    "_toc.yml": "format: jb-book\nroot: index\nchapters:\n"
+    "- file: book/part/one\n- file: book/part/two\n",
     "_config.yml": "execute: {timeout: 60}\n",
     "index.md": "# Contents\n",
     **dict.fromkeys(RUNS_TESTS, ""),
@@ -70,11 +71,6 @@ def stale(book):
 
 def test_every_chapter_is_executed_once():
     assert sorted(execute.chapters()) == chapters()
-
-
-def test_files_are_found_however_deep():
-    contents = {"root": "a", "parts": [{"chapters": [{"file": "b", "sections": [{"file": "c"}]}]}]}
-    assert files_of(contents) == ["a", "b", "c"]
 
 
 def test_at_first_every_chapter_is_stale_and_once_executed_none(book):
