@@ -183,6 +183,8 @@ def link(domain, kind, name, text, page):
 def lead_to_chapters(app, doctree):
     """Put a link to its chapter behind each function and class of the reference."""
     page = app.env.docname
+    for node in doctree.findall():  # else each page would be kept with all that is known of others
+        node.document = doctree
     for entry in doctree.findall(addnodes.desc) if page.startswith(PAGES) else ():
         signature = entry.next_node(addnodes.desc_signature)
         module, name = signature["module"], signature["fullname"]
