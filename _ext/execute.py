@@ -25,7 +25,7 @@ from jupyter_cache.readers import get_reader
 from kernels import use_local_sockets
 from nbclient.exceptions import CellTimeoutError, DeadKernelError
 from seen import executed
-from shares import expected, foretold, slower, together, told
+from shares import expected, foretold, together, told
 from sphinx_external_toc.parsing import parse_toc_yaml
 from verdict import faults, stopped_at
 
@@ -105,8 +105,7 @@ class Progress:
 def execute_all(states, workers, limit, root=ROOT):
     """Execute these chapters side by side, the longest first; what is wrong with them."""
     names = {path: path.relative_to(root).as_posix() for path in states}
-    factor = slower(workers)
-    shares = {name: factor * each for name, each in expected(names.values()).items()}
+    shares = expected(names.values())
     duration = foretold(together(shares, workers))
     count = f"{len(states)} chapters" if len(states) > 1 else "1 chapter"
     print(f"   {count} to execute, up to {workers} side by side: {duration}", flush=True)

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from dependencies import RUNS_TESTS, digest, files_in, kept, state_of_chapter, state_of_test
 from provenance import git
-from shares import expected, foretold, keep, slower, together
+from shares import expected, foretold, keep, together
 
 EXECUTED = Path("_build", "executed.json")  # {chapter: its state and when}, by `make book`
 PASSED = Path("_build", "passed.json")
@@ -92,7 +92,7 @@ class Seen:
     def pytest_report_header(self):
         left = self.states.keys() - self.left_out
         workers = getattr(self.config.option, "numprocesses", None) or 1
-        duration = foretold(slower(workers) * together(expected(left), workers))
+        duration = foretold(together(expected(left), workers))
         lines = [f"files: {len(left)} of {len(self.states)}, {duration}"] if self.states else []
         if taken := self.by_builder.keys() & self.left_out:
             minutes = (time.time() - min(self.by_builder[name] for name in taken)) / 60

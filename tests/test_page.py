@@ -8,7 +8,7 @@ import book_site
 import pytest
 from back_matter import fold_assertions, linked
 from bs4 import BeautifulSoup
-from card import as_markdown
+from card import RECORD, WORD, as_markdown, mark
 from cells import checked, contents, fold_cells, parted, shorten_tracebacks
 from chapters import ROOT, chapters
 from docutils import nodes
@@ -22,12 +22,10 @@ from finish import (
     without_idle_scripts,
 )
 from head import ShowHead
-from prerequisites import Chapter
-from recorded import RECORD, WORD, mark
+from prerequisites import Chapter, with_times
 from sphinx import addnodes
 from sphinx_exercise.nodes import solution_node
 from terms import note_uses
-from times import with_times
 
 from src.tools.drawing import Drawing
 from src.tools.figures import INK, ORANGE
