@@ -102,8 +102,6 @@ def offer_executed_notebook(app, pagename, templatename, context, doctree):
 
     What the page shows for its references and values stands in it, too (`shown.py`).
     """
-    if app.builder.name != "html" or doctree is None:
-        return
     root = Path(app.srcdir)
     runs = "kernelspec" in app.env.metadata.get(pagename, {})
     if not runs or pagename == app.config.root_doc:  # whose cells only draw its pictures

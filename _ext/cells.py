@@ -148,7 +148,6 @@ def asks(cell):
 
 class FoldCells(SphinxPostTransform):
     default_priority = 198  # before the builder's own, which would put a hidden input first
-    formats = ("html",)
 
     def run(self, **kwargs):
         fold_cells(self.document)

@@ -92,18 +92,13 @@ def modules(source, root=ROOT, places=(".",)):
 def data(source, path, root=ROOT):
     """Files that are no code: what lies beside the chapter, and the records that it names."""
     beside = [each for each in files_in(path.parent) if each.suffix != ".md"]
-    return sorted([*beside, *records(source, root), *live(source, root)])
+    return sorted([*beside, *records(source, root), *records(source, root, "live")])
 
 
-def records(source, root=ROOT):
-    """Files of the records that a program names."""
-    named = (each for each in (root / "results").glob("*") if f'"{each.name}"' in source)
+def records(source, root=ROOT, folder="results"):
+    """Files of the records, or of what else is in a folder, that a program names."""
+    named = (each for each in (root / folder).glob("*") if f'"{each.name}"' in source)
     return [file for each in named for file in files_in(each)]
-
-
-def live(source, root=ROOT):
-    """Files of the figures that answer in the browser, of those that a program names."""
-    return [each for each in files_in(root / "live") if f'"{each.name}"' in source]
 
 
 def files_in(place):

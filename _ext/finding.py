@@ -136,7 +136,7 @@ def call(app, page, anchor, names):
 
 
 def write(app, error):
-    if error or app.builder.name != "html":
+    if error:
         return
     Path(app.doctreedir, KEPT).write_bytes(pickle.dumps(app.about))
     for _, names in entries(app.env.get_doctree(GLOSSARY)):

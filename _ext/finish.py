@@ -172,7 +172,7 @@ def without_idle_scripts(text):
 
 def describe(app, pagename, templatename, context, doctree):
     """Put the question of a chapter, or the first paragraph of another page, in the page's head."""
-    if doctree is None or app.builder.name != "html":
+    if doctree is None:
         return
     leads = (each for each in doctree.findall(nodes.container) if "lead" in each["classes"])
     first = next(next(leads, doctree).findall(nodes.paragraph), None)
@@ -192,7 +192,7 @@ def note(app, pagename, templatename, context, doctree):
 
 def finish(app, error):
     """Finish what this build has written; the rest of the site was finished when it was written."""
-    if error or app.builder.name != "html":
+    if error:
         return
     site, known = Path(app.outdir), {}
     for name in app.builder.images.values():

@@ -20,7 +20,6 @@ class ShowHead(SphinxPostTransform):
     """Make of the two boxes of a chapter its head; a page that has only one of them keeps it."""
 
     default_priority = 202  # behind all that reads the boxes or writes in them
-    formats = ("html",)
 
     def run(self, **kwargs):
         boxes = {

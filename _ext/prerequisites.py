@@ -108,23 +108,21 @@ class prerequisites(nodes.Element):  # noqa: N801  docutils names its nodes so
 class Prerequisites(SphinxDirective):
     def run(self):
         root = Path(self.env.app.confdir)
-        node = prerequisites()
-        node["chapters"] = chapters(root)
-        node["captions"] = [part["caption"] for part in parts(root)]
-        for each in node["chapters"]:  # the page is written anew when one of them changes
+        found, captions = chapters(root), [part["caption"] for part in parts(root)]
+        for each in found:  # the page is written anew when one of them changes
             self.env.note_dependency(str(root / f"{each.page}.md"))
-        return [node]
+        return [prerequisites("", chapters=found, captions=captions)]
 
 
 def put(app, doctree, docname):
-    """Put the list in place; only pages in a browser have one."""
+    """Put the list in place."""
     for node in list(doctree.findall(prerequisites)):
         titles, addresses = {}, {}
-        for each in node["chapters"] if app.builder.format == "html" else ():
+        for each in node["chapters"]:
             titles[each.label] = app.env.titles[each.page].astext().split(": ")[0]
             addresses[each.label] = app.builder.get_relative_uri(docname, each.page)
-        made = columns(node["chapters"], titles, addresses, node["captions"]) if titles else ""
-        node.replace_self([nodes.raw("", made, format="html")] if made else [])
+        made = columns(node["chapters"], titles, addresses, node["captions"])
+        node.replace_self(nodes.raw("", made, format="html"))
 
 
 # ---- the contents --------------------------------------------------------------------------------
@@ -159,7 +157,7 @@ def _say(contents, element, time):
 def add_times(app, pagename, templatename, context, doctree):
     """Let the theme's function for the contents add them; a page's link to itself is a mere #."""
     make = context.get("generate_toctree_html")
-    if app.builder.name != "html" or not make:
+    if not make:
         return
     found = app.env.chapters_with_times
     addresses = {

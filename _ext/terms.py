@@ -73,7 +73,7 @@ def extend_index(app, env):
 
 def say_where(app, doctree, docname):
     """Under each entry of the glossary, a link to the section that introduces it."""
-    if docname != GLOSSARY or app.builder.format != "html":
+    if docname != GLOSSARY:
         return
     for item, names in entries(doctree):
         if where := introduced(app.env, names):
