@@ -119,17 +119,17 @@ def plain(part):
     return re.sub(r"[ \t\r\n]+", " ", inner).strip()  # a space that does not break stays
 
 
-def with_previews(text, page, explanations):
+def with_previews(text, page, explanation):
     """A page with a template for each of its links to something that is explained.
 
     Args:
         page: its name below the site's folder.
-        explanations: what `explained` says of the page with a given name.
+        explanation: what stands at an anchor of a page, by its name; None for other places.
     """
     made = {}
     for where, anchor in LINK.findall(text):
         target = normpath(join(dirname(page), where)) if where else page
-        if (part := explanations(target).get(anchor)) is not None:
+        if (part := explanation(target, anchor)) is not None:
             made[f"{where}#{anchor}"] = part
     templates = "".join(
         f'<template data-preview="{link}">{part}</template>\n' for link, part in made.items()
@@ -204,13 +204,20 @@ def finish(app, error):
     made = {page: with_lines(with_sizes(text, known)) for page, text in read.items()}
 
     @cache
-    def explanations(page):
+    def source(page):
         file = site / page
-        text = made.get(page) or (file.read_text(encoding="utf-8") if file.is_file() else "")
-        return explained(text)
+        return made.get(page) or (file.read_text(encoding="utf-8") if file.is_file() else "")
+
+    @cache
+    def explanations(page):
+        return explained(source(page))
+
+    def explanation(page, anchor):
+        box = rf'<(?:dt|div class="(?:proof|citation)[^>]*) id="{re.escape(anchor)}"'
+        return explanations(page).get(anchor) if re.search(box, source(page)) else None
 
     for page, text in made.items():
-        text = without_idle_scripts(with_previews(text, page, explanations))
+        text = without_idle_scripts(with_previews(text, page, explanation))
         (site / page).write_text(text, encoding="utf-8")
 
 

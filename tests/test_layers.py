@@ -18,7 +18,7 @@ SRC = Path(__file__).parents[1] / "src"
 
 ROOMS = ["tools", "texts", "likelihood", "tokens", "attention", "gpt", "today", "__main__"]
 # Sums of lines of code. Who adds says what goes. The edition ends at 8,000, 2,500, 1,850, 18,000.
-MOST_CODE = {"src": 13_180, "next_token": 0, "_ext": 2_090, "tests": 19_480}
+MOST_CODE = {"src": 13_180, "next_token": 0, "_ext": 1_945, "tests": 19_557}
 
 # What a module must not bring in when it is imported: a chapter on text should not wait for torch.
 LIGHT = {

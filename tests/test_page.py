@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import book_site
 import pytest
+import tinycss2
 from back_matter import fold_assertions, linked
 from bs4 import BeautifulSoup
 from card import RECORD, WORD, as_markdown, mark
@@ -26,6 +27,7 @@ from prerequisites import Chapter, with_times
 from sphinx import addnodes
 from sphinx_exercise.nodes import solution_node
 from terms import note_uses
+from weight import classes_in, trimmed
 
 from src.tools.drawing import Drawing
 from src.tools.figures import INK, ORANGE
@@ -222,6 +224,34 @@ def test_each_line_of_code_is_an_element():
     assert with_lines("<pre>a\n</pre>") == "<pre>a\n</pre>"
 
 
+def styles(text, words):
+    rules = tinycss2.parse_stylesheet(text, skip_comments=True, skip_whitespace=True)
+    return trimmed(rules, words)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (".used{a:b}", ".used{a:b}"),
+        (".unused{a:b}", ""),
+        (".used .unused{a:b}", ""),
+        (".used,.unused{a:b}", ".used{a:b}"),
+        ("p{a:b}", "p{a:b}"),
+        ("p:not(.unused){a:b}", "p:not(.unused){a:b}"),
+        ("@media print{.unused{a:b}}", ""),
+        ("@media print{.used{a:b}}", "@media print{.used{a:b}}"),
+        ("@font-face{font-family:a}", "@font-face{font-family:a}"),
+    ],
+)
+def test_a_rule_stays_if_some_page_can_have_its_classes(text, expected):
+    assert styles(text, {"used"}) == expected
+
+
+def test_classes_within_brackets_are_not_required():
+    prelude = tinycss2.parse_component_value_list("a.x:is(.y, .z) > .w")
+    assert classes_in(prelude) == {"x", "w"}
+
+
 def test_every_coloured_box_says_what_its_formulas_are_printed_on():
     """Else a long formula in it stands between two patches of the page's colour."""
     kinds = set()
@@ -252,11 +282,12 @@ def test_a_page_shows_what_its_own_links_lead_to_once_each():
     page = f"<body>{to}{to}{link % '#own'}{link % '../glossary.html#none'}</body>"
     asked = []
 
-    def explanations(name):
+    def explanation(name, anchor):
         asked.append(name)
-        return {"book/a/b.html": {"own": "<p>I</p>"}, "book/glossary.html": {"term-nat": "N"}}[name]
+        known = {"book/a/b.html": {"own": "<p>I</p>"}, "book/glossary.html": {"term-nat": "N"}}
+        return known[name].get(anchor)
 
-    made = with_previews(page, "book/a/b.html", explanations)
+    made = with_previews(page, "book/a/b.html", explanation)
     assert set(asked) == {"book/glossary.html", "book/a/b.html"}
     assert made == page.replace(
         "</body>",
