@@ -570,7 +570,7 @@ def test_chapter_downloads_as_source_and_as_executed_notebook(visit, tmp_path):
     nbformat.validate(notebook)
     texts = [cell.source for cell in notebook.cells if cell.cell_type == "markdown"]
     assert "pip install" in texts[0]
-    assert not [found[0] for text in texts for found in SPAN.finditer(text) if found[1]]
+    assert not [found[0] for text in texts for found in SPAN.finditer(text) if found["role"]]
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
     assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1))
     assert any(cell.outputs for cell in code)
@@ -889,7 +889,7 @@ def test_a_page_answers_soon(browser, address, page):
 def letters_below(pixels, visit):
     """Drawings on whose page the smallest letters have fewer pixels, and how many they have.
 
-    From the width at which they have nine, which `_ext/pictures.py` writes beside each drawing.
+    From the width at which they have nine, which `_ext/finish.py` writes beside each drawing.
     """
     return visit.page.evaluate(
         """pixels => [...document.querySelectorAll("main figure img[style]")].map(e => {
