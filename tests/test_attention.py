@@ -11,9 +11,11 @@ from torch import nn, tensor
 
 from src.attention.attention import scaled_dot_product_attention
 from src.attention.heads import MultiHeadAttention, linear, recorded_weights
+from src.attention.linear import decay_mask
 from src.attention.masks import banded_mask, causal_mask, padding_mask, sparse_mask
 from src.attention.positions import LearnedPositions, rotate, sinusoidal_positions
 from src.gpt.cache import KeyValueCache
+from src.gpt.objectives import prefix_mask
 
 B, H, T, S, D, E = 2, 3, 5, 7, 11, 13  # E: width of the values
 C, HEADS = 22, 11  # channels and heads of a module: two channels a head
@@ -309,6 +311,14 @@ def test_a_cache_takes_less_than_twice_the_room_it_needs_and_is_moved_seldom():
         assert room < 2 * so_far.nbytes
         rooms.add(room)
     assert len(rooms) == 11  # 1, 2, 4, … 512, 1,000 tokens
+
+
+def test_the_masks_of_a_batch_are_made_without_a_look_at_a_device():
+    """The device meta has no numbers, so that a look at one fails there; on a GPU it waits."""
+    lengths = torch.tensor([3, 5], device="meta")
+    assert padding_mask(lengths, 5).shape == (2, 1, 5)
+    assert prefix_mask(lengths, 5).shape == (2, 5, 5)
+    assert decay_mask(torch.ones(7, device="meta")).shape == (7, 7)
 
 
 def test_what_does_not_fit_into_a_cache_is_refused_and_not_kept(generator):
