@@ -16,6 +16,8 @@ from typing import Any
 from .shards_of_files import tokenize_files
 from .streams import unescaped
 
+IN_FLAGS = {"document_separator": "--separator"}  # how `src` calls them
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; return the exit status."""
@@ -27,7 +29,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("\ninterrupted; a run that was saved goes on with --resume", file=sys.stderr)
         return 130
     except (OSError, ValueError, TypeError, FloatingPointError) as error:
-        print(f"error: {error}", file=sys.stderr)
+        message = str(error)
+        for argument, flag in IN_FLAGS.items():
+            message = message.replace(argument, flag)
+        print(f"error: {message}", file=sys.stderr)
         return 1
     return 0
 

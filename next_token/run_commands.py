@@ -26,7 +26,7 @@ from src.texts import corpora, labelled
 from src.tokens.folders import open_tokenizer
 from src.tools import parallel, runtime
 
-from .streams import unescaped
+from .streams import check_plain, unescaped
 from .yardsticks import yardsticks
 
 # Adds a command, which is called as its function is: (function, options of argparse) -> its parser.
@@ -105,6 +105,8 @@ def train(options: argparse.Namespace) -> None:
             f"expected no {', '.join(own)} beside init_from, which has its own tokenizer: that of "
             f"{config.data.init_from}"
         )
+    if not options.resume:
+        check_plain(config.data.text)
     if (refused := sorted(flags["data"].keys() & set(OF_TEXT))) and config.shards():
         raise ValueError(
             f"expected no {', '.join(refused)} for {config.data.text}, which holds tokens already: "
@@ -163,6 +165,7 @@ def evaluate(options: argparse.Namespace) -> None:
             raise ValueError(f"{name} is empty (test = 0 in the run's settings): name a text")
     else:
         name = options.text or "python-docs"
+        check_plain(name)
         documents = list(corpora.load(name))
     scored = scores(run, documents, stride=options.stride)
     score = total(scored)

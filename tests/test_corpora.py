@@ -450,8 +450,6 @@ def test_what_is_no_file_is_refused(tmp_path):
         load(tmp_path)
     with pytest.raises(ValueError, match="document_separator is for files of your own"):
         load("python-docs", document_separator="\n")
-    with pytest.raises(TypeError, match="must be a name or a path, got bytes"):
-        load(b"notes.txt")
 
 
 # --- Downloads, against a server on this machine ---

@@ -240,7 +240,7 @@ def test_a_last_rate_that_is_no_rate_is_refused(min_lr):
 
 @pytest.mark.parametrize(
     ("written", "separator"),
-    [("◆\\n", "◆\n"), ("\\t", "\t"), ("\\\\n", "\\n"), ("\\x41é", "\\x41é"), ("日本", "日本")],
+    [("◆\\n", "◆\n"), ("\\t", "\t"), ("\\r", "\r"), ("\\\\n", "\\n"), ("\\x41é", "\\x41é")],
 )
 def test_any_character_can_separate_documents(tmp_path, capsys, written, separator):
     path = tmp_path / "text.txt"
@@ -447,6 +447,9 @@ def test_a_setting_that_cannot_be_is_refused(changes, message):
         ("train --folder new --config missing.toml", "missing.toml"),
         ("train --folder new --heads 3", "channels=128 and heads=3"),
         ("train --folder typo --resume", "expected a run in typo to go on with, found none"),
+        ("train {examples} --folder new", "--folder TOKENS` reads JSON lines"),
+        ("train {run}/log.csv --folder new", r"--separator='\n' makes one of each line"),
+        ("train {text} --folder new --separator @@", "--separator must occur in"),
         ("train {text} --folder {run} --steps 9", "holds a run already"),
         (
             "train --folder {run} --resume --learning-rate 1",
@@ -458,6 +461,7 @@ def test_a_setting_that_cannot_be_is_refused(changes, message):
         ("finetune {run} {examples} --folder {tuned}", "holds a fine-tuned model already"),
         ("classify {run}", "expected a fine-tuned model"),
         ("evaluate missing", "run.toml"),
+        ("evaluate {run} {examples}", "expected plain text"),
         ("plot missing --to none.svg", "log.csv"),
         ("plot {run} --to loss.png", "the name of an SVG after --to"),
         ("plot {run} --to loss.svg --ngram 0", "got 0"),

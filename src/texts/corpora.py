@@ -145,8 +145,6 @@ def load(source: str | os.PathLike[str], *, document_separator: str | None = Non
             given for a corpus that has documents already.
         DownloadError: `"shakespeare"` is neither in the cache nor to be had.
     """
-    if not isinstance(source, str | os.PathLike):
-        raise TypeError(f"source must be a name or a path, got {type(source).__name__}")
     if source in NAMES and document_separator is not None:
         raise ValueError(f"document_separator is for files of your own, but source is {source!r}")
     if source == "python-docs":
@@ -362,7 +360,7 @@ def _separated(text: str, path: Path, separator: str) -> tuple[Document, ...]:
     if not separator or separator not in text:
         raise ValueError(
             f"document_separator must occur in {path}, got {separator!r}; a line end there may be "
-            r"'\r\n', and None cuts the text at blank lines"
+            r"'\r\n' or '\r', and without a separator the text is cut at blank lines"
         )
     parts = [part for part in text.split(separator) if part.strip()]
     if not parts:
@@ -457,6 +455,6 @@ def _too_few(corpus: Corpus, validation: float, test: float) -> str:
     return (
         f"{corpus.name} has too few documents: {len(corpus)} with {corpus.n_bytes:,} bytes, "
         f"the longest {longest:,}; test={test!r} and validation={validation!r} leave none for "
-        "training. Ask for smaller shares, add documents, or cut long ones: load(path) cuts a file "
-        "at blank lines, or at document_separator"
+        "training. Add documents, ask for smaller shares, or say what stands between documents, "
+        r"which are cut at blank lines otherwise: document_separator='\n' makes one of each line"
     )
