@@ -7,6 +7,7 @@ for torch, nor have the processes that it starts: they import this module, too. 
 """
 
 import argparse
+import io
 import shlex
 import sys
 from collections.abc import Callable, Sequence
@@ -23,6 +24,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; return the exit status."""
     arguments = sys.argv[1:] if arguments is None else arguments
     options = _parser(light=arguments[:1] == ["tokenize"]).parse_args(arguments)
+    if isinstance(sys.stdout, io.TextIOWrapper):  # which may not know all characters of a sample
+        sys.stdout.reconfigure(errors="replace")
     try:
         options.command(options)
     except KeyboardInterrupt:

@@ -130,6 +130,14 @@ def test_texts_are_drawn_from_a_run_and_a_seed_repeats_them(folder, capsys):
     assert len({drawn(*flags, "--seed", seed) for flags in narrowest for seed in "34"}) == 1
 
 
+def test_a_screen_shows_what_it_can_of_a_text(folder, monkeypatch):
+    """One that knows ASCII only, as where a log is kept in an old code."""
+    screen = io.TextIOWrapper(io.BytesIO(), "ascii", write_through=True)
+    monkeypatch.setattr("sys.stdout", screen)
+    assert main(["sample", str(folder), "--prompt", "née", "--tokens", "0"]) == 0
+    assert screen.buffer.getvalue() == b"n?e\n"
+
+
 def test_the_tokens_of_a_text_are_shown(folder, capsys):
     *lines, last = done(capsys, "tokens", folder, "the cat né").splitlines()
     ids = BytePairTokenizer.load(folder / "tokenizer.json").encode("the cat né")
