@@ -17,7 +17,7 @@ from typing import Any
 from .shards_of_files import tokenize_files
 from .streams import unescaped
 
-IN_FLAGS = {"document_separator": "--separator"}  # how `src` calls them
+IN_FLAGS = {"document_separator": "--separator", "cut=True": "--cut"}  # how `src` calls them
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -12,6 +12,7 @@ import json
 import shlex
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from src.gpt.run_config import OF_TEXT, OTHER_NAMES, RunConfig, read_toml
 from src.gpt.runs import Run, floor_of, open_run, scores, train_run
 from src.likelihood.evaluation import bootstrap, total
 from src.texts import corpora, labelled
+from src.tokens.files import naming
 from src.tokens.folders import open_tokenizer
 from src.tools import parallel, runtime
 
@@ -338,10 +340,17 @@ def finetune(options: argparse.Namespace) -> None:
 def classify(options: argparse.Namespace) -> None:
     """Print label and probability for each line of a file; a blank line stays blank."""
     tuned = gpt1_finetuning.load(options.folder, device=runtime.device())
+    if options.cut:
+        tuned = replace(tuned, forms=replace(tuned.forms, cut=True))
     text = sys.stdin.read() if options.file == "-" else Path(options.file).read_bytes().decode()
     text = text.removeprefix("\ufeff")  # a byte-order mark
     lines = text.removesuffix("\n").split("\n")  # splitlines would cut at U+2028 and others, too
-    examples = [_texts(line, tuned.forms.family) for line in lines if line.strip()]
+    examples = []
+    for number, line in enumerate(lines, start=1):
+        if line.strip():
+            with naming(f"line {number}"):
+                examples.append(_texts(line, tuned.forms.family))
+                tuned.forms.tensors(examples[-1:])  # refused here rather than among all others
     answers = iter(gpt1_finetuning.predict(tuned, examples))
     for line in lines:
         if not line.strip():
@@ -464,7 +473,7 @@ def add_to(command: Add) -> argparse.ArgumentParser:
     one.add_argument("task", type=Path, help="examples, one JSON object a line")
     one.add_argument("--folder", type=Path, required=True, help="where the model is kept")
     one.add_argument("--labels", type=int, help="learn from so many examples (default: all)")
-    one.add_argument("--cut", action="store_true", help="cut texts that are too long at their ends")
+    _add_cut(one)
     one.add_argument("--quiet", action="store_true", help="no progress bar")
     for name, kind, what in FINETUNE_FLAGS:
         one.add_argument(
@@ -478,7 +487,12 @@ def add_to(command: Add) -> argparse.ArgumentParser:
     one.add_argument("folder", type=Path, help="of a fine-tuned model")
     what = "lines as in a file of examples, or texts with tabs between (default -: standard input)"
     one.add_argument("file", nargs="?", default="-", help=what)
+    _add_cut(one)
     return of_train
+
+
+def _add_cut(one: argparse.ArgumentParser) -> None:
+    one.add_argument("--cut", action="store_true", help="cut texts that are too long at their ends")
 
 
 def _add_folder(parser: argparse.ArgumentParser) -> None:

@@ -709,8 +709,8 @@ def test_the_lines_of_a_file_are_given_labels_and_probabilities(tuned, tmp_path,
 
 
 def test_lines_are_read_from_the_standard_input_too(tuned, monkeypatch, capsys):
-    monkeypatch.setattr("sys.stdin", io.StringIO("the good cat\n"))
-    assert len(done(capsys, "classify", tuned[0]).splitlines()) == 1
+    monkeypatch.setattr("sys.stdin", io.StringIO("good " * 90 + "\n"))
+    assert len(done(capsys, "classify", tuned[0], "--cut").splitlines()) == 1
 
 
 @pytest.mark.parametrize(
@@ -734,7 +734,8 @@ def test_a_line_is_read_like_one_of_the_examples(line, family, texts):
         ('{"text": ' + "[" * 100_000, "a JSON object with text"),
         ('{"text": 3}', "got 3"),
         ("one\ttwo", "1 texts for classification, got 2"),
-        ("good " * 90, "at most 14 tokens"),
+        ("cat\n\n" + "good " * 90, "line 3: expected texts of at most 14 tokens"),
+        ("good " * 90, "--cut cuts them off"),
         ("", "at least one example"),
     ],
 )
