@@ -133,6 +133,14 @@ def test_texts_are_drawn_from_a_run_and_a_seed_repeats_them(folder, capsys):
     assert len({drawn(*flags, "--seed", seed) for flags in narrowest for seed in "34"}) == 1
 
 
+def test_a_screen_shows_what_it_can_of_a_text(folder, monkeypatch):
+    """One that knows ASCII only, as where a log is kept in an old code."""
+    screen = io.TextIOWrapper(io.BytesIO(), "ascii", write_through=True)
+    monkeypatch.setattr("sys.stdout", screen)
+    assert main(["sample", str(folder), "--prompt", "née", "--tokens", "0"]) == 0
+    assert screen.buffer.getvalue() == b"n?e\n"
+
+
 def test_the_tokens_of_a_text_are_shown(folder, capsys):
     *lines, last = done(capsys, "tokens", folder, "the cat né").splitlines()
     ids = BytePairTokenizer.load(folder / "tokenizer.json").encode("the cat né")
@@ -243,7 +251,7 @@ def test_a_last_rate_that_is_no_rate_is_refused(min_lr):
 
 @pytest.mark.parametrize(
     ("written", "separator"),
-    [("◆\\n", "◆\n"), ("\\t", "\t"), ("\\\\n", "\\n"), ("\\x41é", "\\x41é"), ("日本", "日本")],
+    [("◆\\n", "◆\n"), ("\\t", "\t"), ("\\r", "\r"), ("\\\\n", "\\n"), ("\\x41é", "\\x41é")],
 )
 def test_any_character_can_separate_documents(tmp_path, capsys, written, separator):
     path = tmp_path / "text.txt"
@@ -450,6 +458,9 @@ def test_a_setting_that_cannot_be_is_refused(changes, message):
         ("train --folder new --config missing.toml", "missing.toml"),
         ("train --folder new --heads 3", "channels=128 and heads=3"),
         ("train --folder typo --resume", "expected a run in typo to go on with, found none"),
+        ("train {examples} --folder new", "--folder TOKENS` reads JSON lines"),
+        ("train {run}/log.csv --folder new", r"--separator='\n' makes one of each line"),
+        ("train {text} --folder new --separator @@", "--separator must occur in"),
         ("train {text} --folder {run} --steps 9", "holds a run already"),
         (
             "train --folder {run} --resume --learning-rate 1",
@@ -461,6 +472,7 @@ def test_a_setting_that_cannot_be_is_refused(changes, message):
         ("finetune {run} {examples} --folder {tuned}", "holds a fine-tuned model already"),
         ("classify {run}", "expected a fine-tuned model"),
         ("evaluate missing", "run.toml"),
+        ("evaluate {run} {examples}", "expected plain text"),
         ("plot missing --to none.svg", "log.csv"),
         ("plot {run} --to loss.png", "the name of an SVG after --to"),
         ("plot {run} --to loss.svg --ngram 0", "got 0"),
@@ -701,8 +713,8 @@ def test_the_lines_of_a_file_are_given_labels_and_probabilities(tuned, tmp_path,
 
 
 def test_lines_are_read_from_the_standard_input_too(tuned, monkeypatch, capsys):
-    monkeypatch.setattr("sys.stdin", io.StringIO("the good cat\n"))
-    assert len(done(capsys, "classify", tuned[0]).splitlines()) == 1
+    monkeypatch.setattr("sys.stdin", io.StringIO("good " * 90 + "\n"))
+    assert len(done(capsys, "classify", tuned[0], "--cut").splitlines()) == 1
 
 
 @pytest.mark.parametrize(
@@ -726,7 +738,8 @@ def test_a_line_is_read_like_one_of_the_examples(line, family, texts):
         ('{"text": ' + "[" * 100_000, "a JSON object with text"),
         ('{"text": 3}', "got 3"),
         ("one\ttwo", "1 texts for classification, got 2"),
-        ("good " * 90, "at most 14 tokens"),
+        ("cat\n\n" + "good " * 90, "line 3: expected texts of at most 14 tokens"),
+        ("good " * 90, "--cut cuts them off"),
         ("", "at least one example"),
     ],
 )

@@ -146,8 +146,8 @@ def loss_parts(
     """
     device = model.head.weight.device
     (ids, lengths), labels = batch
+    ids = ids[..., : int(lengths.max())]  # before they move: to look at a GPU's numbers is to wait
     ids, lengths, labels = ids.to(device), lengths.to(device), labels.to(device)
-    ids = ids[..., : int(lengths.max())]
     states = model.states(ids, lengths)
     of_task = functional.cross_entropy(model.classify(states, lengths), labels, reduction="none")
     if not language:
@@ -412,9 +412,9 @@ def predict(tuned: Tuned, examples: Sequence[Texts]) -> Tensor:
         ValueError, TypeError: as `InputForms.tensors`.
     """
     model = tuned.model.eval()
-    ids, lengths = (part.to(model.head.weight.device) for part in tuned.forms.tensors(examples))
+    device, (ids, lengths) = model.head.weight.device, tuned.forms.tensors(examples)
     logits = [
-        model(some[..., : int(long.max())], long)
+        model(some[..., : int(long.max())].to(device), long.to(device))
         for some, long in zip(ids.split(_SCORED), lengths.split(_SCORED), strict=True)
     ]
     return torch.cat(logits).softmax(-1).cpu()

@@ -27,6 +27,7 @@ import torch
 from torch import Tensor
 
 from ..likelihood.batches import Batch, Numbered
+from ..tools.checks import outside
 
 SHARES = (0.8, 0.1, 0.1)  # of the chosen tokens: hidden by the mask token, by any token, left
 
@@ -269,7 +270,7 @@ def prefix_mask(prefixes: Tensor, length: int) -> Tensor:
         ValueError: a prefix is longer than the text, or below 0.
     Source: Raffel et al. 2020, section 3.2.1; Dong et al. 2019.
     """
-    if len(prefixes) and not 0 <= int(prefixes.min()) <= int(prefixes.max()) <= length:
+    if outside(prefixes, 0, length):
         raise ValueError(
             f"expected prefixes of 0 to {length} tokens, the length of the text, got "
             f"{int(prefixes.min())} to {int(prefixes.max())}"
