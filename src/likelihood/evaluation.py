@@ -391,15 +391,20 @@ def _check_texts(texts: Sequence[Tensor], n_bytes: Sequence[int] | None) -> None
     if len(texts) == 0:
         raise ValueError("expected at least one document, got none")
     for m, text in enumerate(texts):
-        if text.is_floating_point() or text.is_complex() or text.dtype == torch.bool:
-            raise TypeError(f"expected integer token ids, got {text.dtype} in document {m}")
-        if text.ndim != 1 or len(text) < 2:
-            raise ValueError(
-                "expected documents (T + 1,) of at least 2 tokens, the first of which is context "
-                f"only, got shape {tuple(text.shape)} for document {m}"
-            )
+        check_ids(f"document {m}", text, least=2)  # the first is context only
     if n_bytes is not None and len(n_bytes) != len(texts):
         raise ValueError(f"expected {len(texts)} numbers of bytes, got {len(n_bytes)}")
+
+
+def check_ids(name: str, ids: Tensor, *, least: int = 1) -> None:
+    """Refuse what is no text of at least so many tokens."""
+    if ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
+        raise TypeError(f"expected integer token ids, got {ids.dtype} for {name}")
+    if ids.ndim != 1 or len(ids) < least:
+        raise ValueError(
+            f"expected {least} or more tokens, (T,), for {name}, got shape {tuple(ids.shape)}; "
+            "begin a text, an empty one too, with the end token"
+        )
 
 
 def checked_logits(logits: Tensor, inputs: Tensor) -> Tensor:
