@@ -176,22 +176,7 @@ def test_the_score_is_unchanged_by_batch_size_padding_and_order(texts, order, ba
         assert part.nats == pytest.approx(slow_nats(hashing_model, [texts[m]], 5, stride))
 
 
-# Gradients, modes, devices
-
-
-def test_no_gradient_is_kept_and_neither_mode_nor_ids_are_changed(texts):
-    table, watched = torch.nn.Embedding(V, V), []
-    before = [text.clone() for text in texts]
-
-    def watching(ids):
-        watched.append(torch.is_grad_enabled())
-        return table(ids)
-
-    corpus_perplexity(watching, texts, context_length=5, stride=3)
-    assert table.training
-    assert not any(watched)
-    assert torch.is_grad_enabled()
-    assert all(torch.equal(a, b) for a, b in zip(before, texts, strict=True))
+# Precision
 
 
 def test_logits_of_half_precision_are_not_summed_in_it():

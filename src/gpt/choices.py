@@ -21,7 +21,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from ..likelihood.evaluation import Score, check_ids, check_windows, checked_logits
 from ..likelihood.maximum_likelihood import token_log_probs
-from ..likelihood.models import LanguageModel
+from ..likelihood.models import LanguageModel, evaluating
 from ..likelihood.surprise import NATS_PER_BIT
 from .sampling import generate, temperature
 
@@ -98,7 +98,7 @@ def choice_scores(
     A model that gives "yes" 1/4 and "no" 1/2 after a prompt: -log 4 and -log 2 nats, so "no".
 
     Choices that differ in their last token only, such as all those of one token, are read off one
-    pass of the model. Gradients are off; whether dropout is off is for the caller to see to.
+    pass of the model. Gradients and dropout are off meanwhile.
 
     Args:
         model: from (B, T) ids to (B, T, V) logits.
@@ -121,12 +121,13 @@ def choice_scores(
     """
     check_windows(context_length, context_length, batch_size)
     _check_items(items, context_length, n_bytes)
-    nats = _choice_nats(model, items, batch_size)
-    alone: Sequence[Sequence[float | None]] = [[None] * len(of_item) for of_item in nats]
-    if unconditional is not None:
-        bare = [(unconditional, choices) for _, choices in items]
-        _check_items(bare, context_length, None)
-        alone = _choice_nats(model, bare, batch_size)
+    with evaluating(model):
+        nats = _choice_nats(model, items, batch_size)
+        alone: Sequence[Sequence[float | None]] = [[None] * len(of_item) for of_item in nats]
+        if unconditional is not None:
+            bare = [(unconditional, choices) for _, choices in items]
+            _check_items(bare, context_length, None)
+            alone = _choice_nats(model, bare, batch_size)
     scored = []
     for i, (_, choices) in enumerate(items):
         sizes = [None] * len(choices) if n_bytes is None else n_bytes[i]
@@ -141,7 +142,6 @@ def chosen(scores: Sequence[Sequence[ChoiceScore]], by: str = "sum") -> list[int
     return [values.index(max(values)) for values in measured]
 
 
-@torch.no_grad()
 def _choice_nats(model: LanguageModel, items: Sequence, batch_size: int) -> list[list[float]]:
     """For each item, the nats of each choice given the prompt."""
     # inputs: [(item, choice, where it begins to be predicted, its ids)]

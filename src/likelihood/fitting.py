@@ -285,7 +285,6 @@ def mean_loss(model: nn.Module, data: Iterable[Batch], *, nats_of: NatsOf | None
     return team_mean_loss(model, data, nats_of=nats_of or nats_of_batch, team=ALONE)
 
 
-@torch.no_grad()
 def team_mean_loss(
     model: nn.Module, data: Iterable[Batch], *, nats_of: NatsOf, team: Team
 ) -> float:
