@@ -42,7 +42,7 @@ from torch.optim import AdamW
 from ..attention.heads import linear
 from ..likelihood.fitting import After, History, fit
 from ..likelihood.maximum_likelihood import token_log_probs
-from ..likelihood.models import Network
+from ..likelihood.models import Network, evaluating
 from ..texts.labelled import Example, Task
 from ..tokens import bpe
 from ..tokens.bytes import Tokenizer
@@ -404,19 +404,19 @@ def _batch(examples: Sequence[Example], forms: InputForms) -> TaskBatch:
 _SCORED = 64  # examples scored at a time
 
 
-@torch.no_grad()
 def predict(tuned: Tuned, examples: Sequence[Texts]) -> Tensor:
     """The probability of each label, (N, K), from the texts of N examples; on the CPU.
 
     Raises:
         ValueError, TypeError: as `InputForms.tensors`.
     """
-    model = tuned.model.eval()
+    model = tuned.model
     device, (ids, lengths) = model.head.weight.device, tuned.forms.tensors(examples)
-    logits = [
-        model(some[..., : int(long.max())].to(device), long.to(device))
-        for some, long in zip(ids.split(_SCORED), lengths.split(_SCORED), strict=True)
-    ]
+    with evaluating(model):
+        logits = [
+            model(some[..., : int(long.max())].to(device), long.to(device))
+            for some, long in zip(ids.split(_SCORED), lengths.split(_SCORED), strict=True)
+        ]
     return torch.cat(logits).softmax(-1).cpu()
 
 

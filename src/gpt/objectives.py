@@ -328,22 +328,6 @@ def span_batch(
     return (source, torch.cat([begin, target[:, :-1]], dim=1)), target
 
 
-def prefix_batch(ids: Tensor, *, generator: torch.Generator) -> Batch:
-    """A batch of prefix language modelling: ((inputs, attention mask), targets, loss mask).
-
-    The prefix of each text has 1 … T tokens of T inputs, all lengths equally likely; the loss
-    counts what comes after it.
-
-    Args:
-        ids: (B, T + 1).
-        generator: draws; on the CPU.
-    """
-    length = ids.shape[1] - 1
-    prefixes = torch.randint(1, length + 1, (len(ids),), generator=generator).to(ids.device)
-    counted = torch.arange(length, device=ids.device) >= prefixes[:, None] - 1
-    return (ids[:, :-1], prefix_mask(prefixes, length)), ids[:, 1:], counted
-
-
 class Hidden:
     """Batches by number, each with something hidden anew: what `train` asks for.
 
