@@ -460,7 +460,6 @@ def test_a_setting_that_cannot_be_is_refused(changes, message):
         ("train --folder typo --resume", "expected a run in typo to go on with, found none"),
         ("train {examples} --folder new", "--folder TOKENS` reads JSON lines"),
         ("train {run}/log.csv --folder new", r"--separator='\n' makes one of each line"),
-        ("train {text} --folder new --separator @@", "--separator must occur in"),
         ("train {text} --folder {run} --steps 9", "holds a run already"),
         (
             "train --folder {run} --resume --learning-rate 1",
