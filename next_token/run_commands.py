@@ -27,7 +27,8 @@ from src.tokens.files import naming
 from src.tokens.folders import open_tokenizer
 from src.tools import parallel, runtime
 
-from . import run_log, runs
+from . import gpus, run_log, runs
+from . import tuned as tuned_models
 from .run_config import OF_TEXT, OTHER_NAMES, RunConfig
 from .runs import config_in, train_run
 from .streams import check_plain, unescaped
@@ -90,7 +91,7 @@ def train(options: argparse.Namespace) -> None:
     """Train a tokenizer and a GPT on a text; keep them in a folder."""
     flags = flags_of(options)
     kept = options.folder / "run.toml"
-    precision = runtime.fast_precision(runtime.device(options.device))
+    precision = gpus.fast_precision(runtime.device(options.device))
     tables: list[dict] = [{"training": {"precision": precision}}]
     if options.config:
         tables.append(read_toml(options.config))
@@ -325,7 +326,7 @@ def finetune(options: argparse.Namespace) -> None:
     tuned = gpt1_finetuning.finetune(
         run.model, run.tokenizer, task, config, cut=options.cut, progress=not options.quiet
     )
-    gpt1_finetuning.save(tuned, options.folder)
+    tuned_models.save(tuned, options.folder)
     best = tuned.history.best_step
     print(f"{task.family}: {', '.join(task.labels)}; {len(task.train):,} examples to learn from")
     loss = tuned.history.validation[best]
@@ -341,7 +342,7 @@ def finetune(options: argparse.Namespace) -> None:
 
 def classify(options: argparse.Namespace) -> None:
     """Print label and probability for each line of a file; a blank line stays blank."""
-    tuned = gpt1_finetuning.load(options.folder, device=runtime.device())
+    tuned = tuned_models.load(options.folder, device=runtime.device())
     if options.cut:
         tuned = replace(tuned, forms=replace(tuned.forms, cut=True))
     text = sys.stdin.read() if options.file == "-" else Path(options.file).read_bytes().decode()

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from next_token import tuned as tuned_models
 from next_token.__main__ import main
 from next_token.runs import config_in
 from src.gpt import gpt1_finetuning
@@ -65,7 +66,7 @@ def test_a_run_scores_its_text_as_it_did(kept):
 
 
 def test_a_task_is_answered_as_it_was(kept):
-    tuned = gpt1_finetuning.load(Path("tuned"))
+    tuned = tuned_models.load(Path("tuned"))
     found = gpt1_finetuning.predict(tuned, [(text,) for text in kept["texts"]])
     for row, expected in zip(found.tolist(), kept["probabilities"], strict=True):
         assert row == pytest.approx(expected, abs=ROUNDED)
