@@ -25,7 +25,6 @@ MOST_CODE = {"src": 11_920, "next_token": 1_270, "_ext": 2_090, "tests": 19_510}
 LIGHT = {
     "src.tools.files": {"torch", "numpy", "rich"},
     "src.tools.places": {"torch", "numpy", "rich"},
-    "src.tools.downloads": {"torch", "numpy", "rich"},
     "src.tools.figures": {"torch"},
     "src.tools.drawing": {"torch", "IPython"},
     "src.tools.tables": {"torch", "numpy", "IPython", "rich"},
