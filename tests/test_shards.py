@@ -190,16 +190,16 @@ def test_the_tokenizer_of_a_folder_is_taken(made, tokenized, tmp_path):
         assert again.specials == expected.specials
 
 
-def test_gpt2s_own_tokenizer_is_fetched_once(tmp_path):
+def test_gpt2s_own_tokenizer_is_fetched_once(tmp_path, monkeypatch):
     asked = []
     with hub({name: gpt2_file(name) for name in folders.GPT2_FILES}, asked):
         for _ in range(2):
             assert folders.gpt2_tokenizer(tmp_path).encode("Hello world") == [15496, 995]
     assert asked == [*folders.GPT2_FILES]
-    with hub({}, asked, address="http://127.0.0.1:9"):  # no network: what is there will do
-        assert folders.gpt2_tokenizer(tmp_path).encode("Hello world") == [15496, 995]
-        with pytest.raises(OSError, match="connection"):
-            folders.gpt2_tokenizer(tmp_path / "elsewhere")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    assert folders.gpt2_tokenizer(tmp_path).encode("Hello world") == [15496, 995]
+    with pytest.raises(OSError, match="connection"):
+        folders.gpt2_tokenizer(tmp_path / "elsewhere")
 
 
 def test_bytes_are_saved_as_any_tokenizer_is(made, tmp_path):

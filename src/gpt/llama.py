@@ -32,8 +32,6 @@ from torch import Tensor
 
 from .gpt2 import LLAMA_BLOCK, GPTConfig
 
-Shapes = dict[str, tuple[int, ...]]
-
 
 @dataclass(frozen=True)
 class Layout:
@@ -44,7 +42,6 @@ class Layout:
         table: the bare name of the embedding.
         block: matches a bare name in a block, and captures the block's number.
         ignored: matches bare names of what is stored, but is no weight.
-        shapes_of: the shapes of all tensors by their bare names.
         read_from: our state from their tensors, which a function reads by their bare names.
         written: their tensors by their bare names, from our state.
         stored_config: what `config.json` is to hold; a ValueError if the format cannot say it.
@@ -54,7 +51,6 @@ class Layout:
     table: str
     block: re.Pattern[str]
     ignored: re.Pattern[str]
-    shapes_of: Callable[[GPTConfig], Shapes]
     read_from: Callable[[GPTConfig, Callable[[str], Tensor]], dict[str, Tensor]]
     written: Callable[[GPTConfig, Mapping[str, Tensor]], dict[str, Tensor]]
     stored_config: Callable[[GPTConfig], dict[str, Any]]
@@ -197,24 +193,6 @@ def _rows(config: GPTConfig) -> list[int]:
     return [config.heads, kv_heads, kv_heads]
 
 
-def _shapes_of(config: GPTConfig) -> Shapes:
-    c, width, of_heads = config.channels, config.width, config.heads * config.head_width
-    sizes = {"self_attn.o_proj": (c, of_heads), "mlp.down_proj": (c, width)}
-    sizes |= dict.fromkeys(("mlp.gate_proj", "mlp.up_proj"), (width, c))
-    sizes |= {
-        part: (heads * config.head_width, c)
-        for part, heads in zip(_QKV, _rows(config), strict=True)
-    }
-    shapes: Shapes = {"embed_tokens.weight": (config.vocabulary_size, c), "norm.weight": (c,)}
-    for i in range(config.layers):
-        shapes |= {f"layers.{i}.{theirs}.weight": (c,) for theirs in _NORMS.values()}
-        for part, shape in sizes.items():
-            shapes[f"layers.{i}.{part}.weight"] = shape
-            if config.bias:
-                shapes[f"layers.{i}.{part}.bias"] = shape[:1]
-    return shapes if config.tied else shapes | {"lm_head.weight": (config.vocabulary_size, c)}
-
-
 def _read_from(config: GPTConfig, read: Callable[[str], Tensor]) -> dict[str, Tensor]:
     state = {ours: read(theirs) for ours, theirs in _names(config).items()}
     for i in range(config.layers):
@@ -243,7 +221,6 @@ LLAMA = Layout(
     table="embed_tokens.weight",
     block=re.compile(r"layers\.(\d{1,18})\."),
     ignored=re.compile(r"layers\.\d+\.self_attn\.rotary_emb\.inv_freq"),
-    shapes_of=_shapes_of,
     read_from=_read_from,
     written=_written,
     stored_config=_stored_config,

@@ -24,7 +24,6 @@ Derived in the chapter `gpt/gpt2`.
 """
 
 import json
-import math
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -39,7 +38,7 @@ from torch import Tensor, nn
 from ..tokens.folders import GPT2_FILES, fetched
 from ..tools.files import replacing, write_text
 from .gpt2 import GPT, GPTConfig
-from .llama import LLAMA, Layout, Shapes, config_of
+from .llama import LLAMA, Layout, config_of
 
 _NAMES = {"small": "gpt2", "medium": "gpt2-medium", "large": "gpt2-large", "xl": "gpt2-xl"}
 SIZES = {name: size for size, name in _NAMES.items()}
@@ -90,15 +89,14 @@ def load(folder: str | os.PathLike[str]) -> GPT:
     folder = Path(folder)
     layout, config = _read_config(folder)
     stored = _stored(folder, layout, tied=config.tied)
-    check_shapes(
+    model = without_weights(
         {name: tuple(each.file.get_slice(each.name).get_shape()) for name, each in stored.items()},
         config,
-        layout.shapes_of,
+        layout.written,
         block=layout.block,
         where=f"{folder} (config.json)",
         error=CheckpointError,
     )
-    model = without_weights(config)
     weights = layout.read_from(config, lambda theirs: _checked(stored[theirs], folder))
     state = {  # copies, which no other file or tensor shares
         ours: nn.Parameter(torch.empty(weight.shape).copy_(weight))
@@ -106,15 +104,6 @@ def load(folder: str | os.PathLike[str]) -> GPT:
     }
     model.load_state_dict(state, assign=True)
     return model.eval()
-
-
-def without_weights(config: GPTConfig) -> GPT:
-    """A model whose parameters have shapes and no numbers: no memory is taken.
-
-    `load_state_dict(state, assign=True)` gives it weights.
-    """
-    with torch.device("meta"):
-        return GPT(config, generator=torch.Generator("cpu"))
 
 
 def save(model: GPT, folder: str | os.PathLike[str]) -> Path:
@@ -203,35 +192,22 @@ def _gpt2_config(stored: Mapping, path: Path) -> GPTConfig:
                 f"expected {name} = {only!r} in {path}, got {stored[name]!r}: a model of another "
                 "kind than GPT-2 and Llama"
             )
-    absent = [name for name in _FIELDS.values() if name not in stored]
-    if absent:
+    if absent := [name for name in _FIELDS.values() if name not in stored]:
         raise CheckpointError(f"expected {', '.join(absent)} in {path}, found none")
-    activation = stored.get("activation_function", "gelu_new")
     known = {theirs: ours for ours, theirs in _ACTIVATIONS.items()}
-    if not isinstance(activation, str) or activation not in known:
-        raise CheckpointError(
-            f"expected an activation_function among {sorted(known)} in {path}, got {activation!r}"
-        )
-    if not isinstance(tied := stored.get("tie_word_embeddings", True), bool):
-        raise CheckpointError(f"expected tie_word_embeddings true or false in {path}, got {tied!r}")
+    activation = str(stored.get("activation_function", "gelu_new"))
     try:
         return GPTConfig(
             **{ours: stored[theirs] for ours, theirs in _FIELDS.items()},
             hidden=stored.get("n_inner"),
-            activation=known[activation],
+            activation=known.get(activation, activation),
             eps=stored.get("layer_norm_epsilon", 1e-5),
             dropout=stored.get("resid_pdrop", 0.1) or 0.0,
-            tied=tied,
-            initial_std=_initial_std(stored),
+            tied=stored.get("tie_word_embeddings", True),
+            initial_std=stored.get("initializer_range") or 0.02,
         )
     except (TypeError, ValueError) as error:
         raise CheckpointError(f"{path} describes no GPT-2: {error}") from error
-
-
-def _initial_std(stored: Mapping) -> float:
-    """Weights that are there need none: a value that cannot be is no reason to refuse them."""
-    value = stored.get("initializer_range")
-    return value if isinstance(value, int | float) and 0 < value < math.inf else 0.02
 
 
 def _released_config(config: GPTConfig) -> dict:
@@ -309,31 +285,38 @@ def _check_equal(one: _Stored, other: _Stored, folder: Path, hint: str = "") -> 
         )
 
 
-def check_shapes(
+def without_weights(
     found: Mapping[str, tuple[int, ...]],
     config: GPTConfig,
-    shapes_of: Callable[[GPTConfig], Shapes],
+    written: Callable[[GPTConfig, Mapping[str, Tensor]], dict[str, Tensor]],
     *,
     block: re.Pattern[str],
     where: str,
     error: type[ValueError],
-) -> None:
-    """Whether a file holds what it says, by arithmetic: nothing is made to find out.
+) -> GPT:
+    """The model that a file describes, if the file holds its tensors: no memory is taken for any.
+
+    `load_state_dict(state, assign=True)` gives it weights.
 
     Args:
         found: the shape of each tensor, by name.
-        config, shapes_of: what there should be.
+        config, written: what the model is; its tensors by their names there, from our state.
         block: matches the names of tensors of a block; its group is the number.
         where: the file, and where it describes itself, for the message.
         error: what is raised.
     """
     cure = "; description and weights are of two models: take both from one place"
     blocks = {int(match[1]) for name in found if (match := block.match(name))}
-    if len(blocks) != config.layers:  # a thousand million names are not written out to compare
+    if len(blocks) != config.layers:  # a thousand million blocks are not made to compare
         raise error(
             f"expected tensors of {config.layers:,} blocks in {where}, got {len(blocks):,}{cure}"
         )
-    expected = shapes_of(config)
+    try:
+        with torch.device("meta"):
+            model = GPT(config, generator=torch.Generator("cpu"))
+    except RuntimeError as too_large:
+        raise error(f"expected sizes that can be in {where}: {too_large}") from too_large
+    expected = {name: tuple(w.shape) for name, w in written(config, model.state_dict()).items()}
     missing = sorted(expected.keys() - found.keys())
     unknown = sorted(found.keys() - expected.keys())
     if missing or unknown:
@@ -348,26 +331,7 @@ def check_shapes(
             raise error(
                 f"expected {name} in {where} to have the shape {shape}, got {found[name]}{cure}"
             )
-
-
-def _released_shapes(config: GPTConfig) -> Shapes:
-    """The shape of each tensor in the released files, which hold (inputs, outputs)."""
-    c, width = config.channels, config.width
-    sizes: Shapes = {
-        "attn.c_attn": (c, 3 * c),
-        "attn.c_proj": (c, c),
-        "mlp.c_fc": (c, width),
-        "mlp.c_proj": (width, c),
-        "ln_1": (c,),
-        "ln_2": (c,),
-    }
-    shapes: Shapes = {"wte.weight": (config.vocabulary_size, c)}
-    shapes["wpe.weight"] = (config.context_length, c)
-    for i in range(config.layers):
-        for part, shape in sizes.items():
-            shapes |= {f"h.{i}.{part}.weight": shape, f"h.{i}.{part}.bias": shape[-1:]}
-    shapes |= {"ln_f.weight": (c,), "ln_f.bias": (c,)}
-    return shapes if config.tied else shapes | {"lm_head.weight": shapes["wte.weight"]}
+    return model
 
 
 def _ours(config: GPTConfig, read: Callable[[str], Tensor]) -> dict[str, Tensor]:
@@ -389,7 +353,6 @@ _GPT2 = Layout(
     table="wte.weight",
     block=re.compile(r"h\.(\d{1,18})\."),
     ignored=re.compile(r"h\.\d+\.attn\.(bias|masked_bias)"),  # masks
-    shapes_of=_released_shapes,
     read_from=_ours,
     written=_theirs,
     stored_config=_released_config,

