@@ -26,19 +26,19 @@ Derived in the chapter `gpt/gpt2`.
 import json
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..tokens.folders import GPT2_FILES, fetched
 from ..tools.files import replacing, write_text
 from .gpt2 import GPT, GPTConfig
-from .llama import LLAMA, Layout, config_of
+from .llama import LLAMA, Layout, Views, as_stored, config_of
 
 _NAMES = {"small": "gpt2", "medium": "gpt2-medium", "large": "gpt2-large", "xl": "gpt2-xl"}
 SIZES = {name: size for size, name in _NAMES.items()}
@@ -92,17 +92,14 @@ def load(folder: str | os.PathLike[str]) -> GPT:
     model = without_weights(
         {name: tuple(each.file.get_slice(each.name).get_shape()) for name, each in stored.items()},
         config,
-        layout.written,
+        layout.views,
         block=layout.block,
         where=f"{folder} (config.json)",
         error=CheckpointError,
     )
-    weights = layout.read_from(config, lambda theirs: _checked(stored[theirs], folder))
-    state = {  # copies, which no other file or tensor shares
-        ours: nn.Parameter(torch.empty(weight.shape).copy_(weight))
-        for ours, weight in weights.items()
-    }
-    model.load_state_dict(state, assign=True)
+    model.to_empty(device="cpu")
+    for name, view in layout.views(config, model.state_dict()).items():
+        view.copy_(_checked(stored[name], folder).view(view.shape))
     return model.eval()
 
 
@@ -118,8 +115,8 @@ def save(model: GPT, folder: str | os.PathLike[str]) -> Path:
     layout = LLAMA if config.positions == "rotary" else _GPT2
     stored = layout.stored_config(config)
     released = {
-        f"{'' if name.startswith('lm_head') else layout.prefix}{name}": tensor.contiguous()
-        for name, tensor in layout.written(config, model.state_dict()).items()
+        f"{'' if name.startswith('lm_head') else layout.prefix}{name}": as_stored(view).contiguous()
+        for name, view in layout.views(config, model.state_dict()).items()
     }
     folder.mkdir(parents=True, exist_ok=True)
     with replacing(folder / _WEIGHTS) as path:
@@ -288,7 +285,7 @@ def _check_equal(one: _Stored, other: _Stored, folder: Path, hint: str = "") -> 
 def without_weights(
     found: Mapping[str, tuple[int, ...]],
     config: GPTConfig,
-    written: Callable[[GPTConfig, Mapping[str, Tensor]], dict[str, Tensor]],
+    views: Views,
     *,
     block: re.Pattern[str],
     where: str,
@@ -296,11 +293,11 @@ def without_weights(
 ) -> GPT:
     """The model that a file describes, if the file holds its tensors: no memory is taken for any.
 
-    `load_state_dict(state, assign=True)` gives it weights.
+    `to_empty` gives it memory, whose numbers are to be overwritten.
 
     Args:
         found: the shape of each tensor, by name.
-        config, written: what the model is; its tensors by their names there, from our state.
+        config, views: what the model is; its tensors by their names there, from our state.
         block: matches the names of tensors of a block; its group is the number.
         where: the file, and where it describes itself, for the message.
         error: what is raised.
@@ -316,7 +313,8 @@ def without_weights(
             model = GPT(config, generator=torch.Generator("cpu"))
     except RuntimeError as too_large:
         raise error(f"expected sizes that can be in {where}: {too_large}") from too_large
-    expected = {name: tuple(w.shape) for name, w in written(config, model.state_dict()).items()}
+    theirs = views(config, model.state_dict())
+    expected = {name: tuple(as_stored(view).shape) for name, view in theirs.items()}
     missing = sorted(expected.keys() - found.keys())
     unknown = sorted(found.keys() - expected.keys())
     if missing or unknown:
@@ -334,14 +332,7 @@ def without_weights(
     return model
 
 
-def _ours(config: GPTConfig, read: Callable[[str], Tensor]) -> dict[str, Tensor]:
-    return {
-        ours: read(theirs).mT if _is_transposed(ours) else read(theirs)
-        for ours, theirs in released_names(config).items()
-    }
-
-
-def _theirs(config: GPTConfig, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _views(config: GPTConfig, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {
         theirs: state[ours].mT if _is_transposed(ours) else state[ours]
         for ours, theirs in released_names(config).items()
@@ -353,8 +344,7 @@ _GPT2 = Layout(
     table="wte.weight",
     block=re.compile(r"h\.(\d{1,18})\."),
     ignored=re.compile(r"h\.\d+\.attn\.(bias|masked_bias)"),  # masks
-    read_from=_ours,
-    written=_theirs,
+    views=_views,
     stored_config=_released_config,
 )
 

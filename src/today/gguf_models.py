@@ -27,9 +27,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..gpt.gpt2 import GPTConfig
 from ..gpt.pretrained import without_weights
@@ -49,7 +48,6 @@ _PARTS = {
     "attention_norm.gain": "attn_norm.weight",
     "feed_forward_norm.gain": "ffn_norm.weight",
 }
-_QKV = [f"attn_{each}.weight" for each in "qkv"]
 _BLOCK = re.compile(r"blk\.(\d{1,9})\.")
 _LONGEST_CONTEXT = 1 << 20  # tokens; a cache takes room for all of them
 
@@ -121,7 +119,7 @@ def open_model(
     model = without_weights(
         {name: tensor.shape for name, tensor in file.tensors.items()},
         config,
-        _written,
+        _views,
         block=_BLOCK,
         where=f"{file.path} (a Llama without biases, by its llama.block_count and sizes)",
         error=GGUFError,
@@ -135,13 +133,9 @@ def open_model(
         raise GGUFError(
             f"expected a special token {END} in {file.path}, which begins texts, got none"
         )
-    model.load_state_dict(
-        {
-            ours: nn.Parameter(torch.from_numpy(np.concatenate([file.array(n) for n in theirs])))
-            for ours, theirs in _names(config).items()
-        },
-        assign=True,
-    )
+    model.to_empty(device="cpu")
+    for name, view in _views(config, model.state_dict()).items():
+        view.copy_(torch.from_numpy(file.array(name)))
     return RealModel(model.eval(), tokenizer, {}, None, chat)
 
 
@@ -218,21 +212,16 @@ def _config_of(file: GGUFFile) -> GPTConfig:
     return config
 
 
-def _names(config: GPTConfig) -> dict[str, list[str]]:
-    """For each parameter of ours, the tensors of which it is made, one below the other."""
-    names = {"embedding": ["token_embd.weight"], "decoder.final_norm.gain": ["output_norm.weight"]}
+def _views(config: GPTConfig, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors of a file by their names, as views of our state."""
+    views = {
+        "token_embd.weight": state["embedding"],
+        "output_norm.weight": state["decoder.final_norm.gain"],
+    }
+    queries, keys = (n * config.head_width for n in (config.heads, config.kv_heads or config.heads))
     for i in range(config.layers):
         ours, theirs = f"decoder.blocks.{i}", f"blk.{i}"
-        names[f"{ours}.attention.qkv.weight"] = [f"{theirs}.{part}" for part in _QKV]
-        names |= {f"{ours}.{part}": [f"{theirs}.{name}"] for part, name in _PARTS.items()}
-    return names if config.tied else names | {"unembedding.weight": ["output.weight"]}
-
-
-def _written(config: GPTConfig, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors of a file by their names, from our state."""
-    queries, keys = (n * config.head_width for n in (config.heads, config.kv_heads or config.heads))
-    tensors: dict[str, Tensor] = {}
-    for ours, theirs in _names(config).items():
-        parts = state[ours].split([queries, keys, keys]) if len(theirs) > 1 else [state[ours]]
-        tensors |= zip(theirs, parts, strict=True)
-    return tensors
+        rows = state[f"{ours}.attention.qkv.weight"].split([queries, keys, keys])
+        views |= {f"{theirs}.attn_{each}.weight": r for each, r in zip("qkv", rows, strict=True)}
+        views |= {f"{theirs}.{name}": state[f"{ours}.{part}"] for part, name in _PARTS.items()}
+    return views if config.tied else views | {"output.weight": state["unembedding.weight"]}
