@@ -105,6 +105,14 @@ def test_a_model_that_learns_changes_its_own_copy(path):
     assert path.read_bytes() == held
 
 
+def test_a_matrix_of_more_rows_than_columns_stands_column_by_column(path):
+    parameters = dict(load(path).named_parameters())
+    tall = {n for n, held in parameters.items() if held.ndim == 2 and len(held) > held.shape[1]}
+    assert {"embedding", "decoder.blocks.0.feed_forward.expand.weight"} <= tall
+    by_columns = {name for name, held in parameters.items() if held.stride(0) == 1 < held.ndim}
+    assert by_columns == tall
+
+
 def test_a_model_goes_on_to_a_folder_in_the_released_format(path, tmp_path):
     """And its queries and keys are turned there as `transformers` turns them."""
     model = load(path)

@@ -15,6 +15,10 @@
 Queries and keys stand there as Llama's own code and ours turn them, by neighbouring channels, so
 that no row is moved (`gpt/llama` says how `transformers` has them).
 
+A matrix of more rows than columns stands column by column in memory. To write one more token it is
+multiplied by one vector, and memory is read faster along long columns than along short rows
+(`benchmarks/generation.py`).
+
 Source: the names are those of the library `gguf` (Gerganov et al.). The model that a package
 brings is SmolLM2-135M-Instruct (Ben Allal et al. 2025).
 """
@@ -134,6 +138,9 @@ def open_model(
             f"expected a special token {END} in {file.path}, which begins texts, got none"
         )
     model.to_empty(device="cpu")
+    for weight in model.parameters():
+        if weight.ndim == 2 and len(weight) > weight.shape[1]:
+            weight.data = torch.empty(weight.shape[::-1]).T
     for name, view in _views(config, model.state_dict()).items():
         view.copy_(torch.from_numpy(file.array(name)))
     return RealModel(model.eval(), tokenizer, {}, None, chat)
