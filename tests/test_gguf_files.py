@@ -158,28 +158,23 @@ HOSTILE = [
     (file_of(magic=b"vers"), "the note that Git leaves"),
     (file_of(version=1), "expected version 2 or 3 of GGUF in .*, got 1; write"),
     (file_of(version=3 << 24), r"got 50331648 \(of the other byte order\)"),
-    (file_of(n_tensors=HUGE), "at most 65,536 tensors .* got 4,611,686,018,427,387,904 and 3;"),
+    (file_of(n_tensors=HUGE), "at most 8,192 tensors .* got 4,611,686,018,427,387,904 and 3;"),
     (file_of(n_values=HUGE), "as many values in .*, got 2 and 4,611,686,018,427,387,904"),
-    (file_of(n_tensors=3), "damaged"),
     (file_of(("a", 1), ("a", 2)), "Duplicate a already"),
     (of_raw("<IQ", 13, 0), r"13\) is not a valid GGUFValueType"),
     (of_raw("<IQ", TEXT, HUGE), "it ends before 4,611,686,018,427,387,904 × uint8"),
-    (of_raw("<IQ", TEXT, 1, held=b"\xff"), "'utf-8' codec can't decode"),
     (file_of(("a", Texts([b"\xff"]))), "'utf-8' codec can't decode"),
     (of_raw("<IIQ", ARRAY, U32, HUGE), "it ends before 4,611,686,018,427,387,904 × uint32"),
     (of_raw("<IIQ", ARRAY, TEXT, HUGE), "it ends before all 4,611,686,018,427,387,904 texts"),
     (of_raw("<IIQQQ", ARRAY, TEXT, 2, 0, HUGE), "it ends before all 2 texts"),
     (of_raw("<IIQIQ", ARRAY, ARRAY, 1, U32, 0), "arrays in an array"),
-    (of_raw("<IIQ", ARRAY, 77, 1), r"77\) is not a valid GGUFValueType"),
     (file_of().set(general__alignment=48), "Invalid alignment"),
-    (file_of().set(general__alignment="32"), "Bad type for general.alignment"),
     (file_of(tensors=TWICE), "duplicated tensor with name one"),
     (of_tensor(sizes=(1,) * 65), "maximum supported dimension|whole GGUF file"),
     (of_tensor(sizes=(33, 2), kind=8), "not a multiple of Q8_0 block size"),
     (of_tensor(kind=77), r"77\) is not a valid GGMLQuantizationType"),
     (of_tensor(sizes=(1 << 40, 1 << 40)), "cannot reshape"),
     (of_tensor(sizes=(1 << 40, 4)), "it ends before 4,398,046,511,104 × float32"),
-    (of_tensor(start=1 << 50), "it ends before"),
     (file_of(tensors=SHARED), "expected tensors with bytes of their own in"),
 ]
 
@@ -231,10 +226,13 @@ def test_a_file_with_a_changed_byte_is_read_or_refused(tmp_path):
     assert refused > head / 2
 
 
-def test_many_short_texts_take_a_few_times_their_bytes(tmp_path):
-    """The worst that a file can bring: texts of two letters, 10 bytes each."""
+def test_many_small_things_take_bounded_memory(tmp_path):
+    """The worst that a file can bring: texts of two letters, 10 bytes each; and many tensors."""
     path = Gguf([("a", Texts([f"{n % 89 + 10}" for n in range(100_000)]))]).write(tmp_path / "f")
     assert most_bytes_held(GGUFFile, path) < 16 * path.stat().st_size
+    tensors = [(f"{n}", Tensor((1,), Type.I8, b"", 0)) for n in range(8_000)] + [("a", TWICE[0][1])]
+    path = Gguf([], tensors).write(tmp_path / "f")
+    assert most_bytes_held(GGUFFile, path) < 1 << 26
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ have a scale d (and a minimum m):
     Q4_1         w = d q + m,  q from 0 to 15          2 + 2 + 16 bytes a block: 5 bits a weight
 
 The library `gguf` reads the file, and decodes the other forms. A file is data: it runs no code.
-Here each length in it is compared with what the file has before anything is made of it, so that it
-cannot ask for more memory than a few times its own size, whatever it says.
+Here each length in it is compared with what the file has before anything is made of it, so that to
+look into it takes no more memory than 64 MB and a few times its size, whatever it says.
 
 Source: the specification of GGUF 3 and the block formats of the library `ggml` (Gerganov et al.).
 Derived in the chapter `today/small_enough`.
@@ -36,7 +36,7 @@ from gguf import (
 )
 
 Value = bool | int | float | str | list[str] | np.ndarray
-_MOST = 1 << 16  # tensors, and values; a model has hundreds
+_MOST = 1 << 13  # tensors, and values; a model has hundreds, and the library takes 5 kB for each
 
 
 class GGUFError(ValueError):
