@@ -226,7 +226,7 @@ def test_weights_that_are_not_finite_are_refused(tmp_path):
 def test_all_that_belongs_to_a_model_is_opened(path):
     real = open_model(path)
     assert real.end == 0
-    assert real.config is None
+    assert real.world is None
     assert real.chat is None
     assert real.tokenizer.vocabulary_size == real.model.vocabulary_size == len(ALL)
 

@@ -1,4 +1,4 @@
-"""`next-token` and `src.gpt.runs`: a small run from beginning to end, and what is refused."""
+"""`next-token` and `next_token.runs`: a small run from beginning to end, and what is refused."""
 
 import contextlib
 import io
@@ -17,11 +17,14 @@ import torch
 from oracles import greatest_difference
 
 from next_token import run_commands as commands
+from next_token import run_log, runs
 from next_token.__main__ import main
 from next_token.run_commands import _texts
-from src.gpt import gpt1_finetuning, pretrained, run_log, runs
+from next_token.run_config import RunConfig
+from next_token.runs import config_in
+from src.gpt import gpt1_finetuning, pretrained
 from src.gpt.gpt2 import GPT, GPTConfig
-from src.gpt.runs import RunConfig, open_run, read_toml, scores
+from src.gpt.released import floor_of, open_run, read_toml, scores
 from src.likelihood.evaluation import total
 from src.likelihood.smoothing import NgramModel
 from src.texts import labelled
@@ -112,7 +115,7 @@ def test_a_run_keeps_all_that_is_needed_to_repeat_it(folder, text):
 def test_a_run_is_scored_on_the_part_of_its_text_that_it_never_saw(folder, capsys):
     out, run = done(capsys, "evaluate", folder), open_run(folder)
     assert "the test part of" in out
-    test = run.config.parts().test
+    test = config_in(run.tables).parts().test
     score = total(scores(run, list(test)))
     assert f"{score.bits_per_byte:.4f} bits per byte" in out
     assert score.n_bytes == test.n_bytes
@@ -128,6 +131,14 @@ def test_texts_are_drawn_from_a_run_and_a_seed_repeats_them(folder, capsys):
     assert first == drawn("--seed", "3") != drawn("--seed", "4")
     narrowest = [("--temperature", "0"), ("--top-k", "1"), ("--top-p", "1e-9"), ("--min-p", "1")]
     assert len({drawn(*flags, "--seed", seed) for flags in narrowest for seed in "34"}) == 1
+
+
+def test_a_screen_shows_what_it_can_of_a_text(folder, monkeypatch):
+    """One that knows ASCII only, as where a log is kept in an old code."""
+    screen = io.TextIOWrapper(io.BytesIO(), "ascii", write_through=True)
+    monkeypatch.setattr("sys.stdout", screen)
+    assert main(["sample", str(folder), "--prompt", "née", "--tokens", "0"]) == 0
+    assert screen.buffer.getvalue() == b"n?e\n"
 
 
 def test_the_tokens_of_a_text_are_shown(folder, capsys):
@@ -240,7 +251,7 @@ def test_a_last_rate_that_is_no_rate_is_refused(min_lr):
 
 @pytest.mark.parametrize(
     ("written", "separator"),
-    [("◆\\n", "◆\n"), ("\\t", "\t"), ("\\\\n", "\\n"), ("\\x41é", "\\x41é"), ("日本", "日本")],
+    [("◆\\n", "◆\n"), ("\\t", "\t"), ("\\r", "\r"), ("\\\\n", "\\n"), ("\\x41é", "\\x41é")],
 )
 def test_any_character_can_separate_documents(tmp_path, capsys, written, separator):
     path = tmp_path / "text.txt"
@@ -335,7 +346,7 @@ def world_run(tmp_path_factory):
 
 
 def test_a_run_on_the_micro_world_draws_its_documents_by_the_seed(world_run):
-    config = open_run(world_run).config
+    config = config_in(open_run(world_run).tables)
     drawn = config.micro_world().sample(400, generator=torch.Generator().manual_seed(3))
     texts = [document.text.split() for document in config.corpus()]
     assert texts == [[*each.words[:-1]] for each in drawn]
@@ -343,7 +354,7 @@ def test_a_run_on_the_micro_world_draws_its_documents_by_the_seed(world_run):
 
 
 def test_a_perfect_model_is_named_beside_the_score(world_run, capsys):
-    out, config = done(capsys, "evaluate", world_run), open_run(world_run).config
+    out, config = done(capsys, "evaluate", world_run), config_in(open_run(world_run).tables)
     test, world = config.parts().test, config.micro_world()
     nats = -sum(world.log_prob(document.text + " <end>") for document in test)
     tokens = sum(len(document.text.split()) + 1 for document in test)
@@ -403,7 +414,7 @@ def test_a_released_run_gives_the_same_model_and_says_how_it_was_made(world_run,
     assert {*content(out)} == {"config.json", "model.safetensors", "tokenizer.json", "run.toml"}
     run, released = open_run(world_run), open_run(out)
     assert released.step == run.step
-    assert released.config == run.config
+    assert config_in(released.tables) == config_in(run.tables)
     ids = torch.tensor([run.tokenizer.encode("ann has the apple .")])
     assert torch.equal(run.model(ids), released.model(ids))
     assert "got a released model" in refused(capsys, "release", out, tmp_path / "again")
@@ -447,6 +458,8 @@ def test_a_setting_that_cannot_be_is_refused(changes, message):
         ("train --folder new --config missing.toml", "missing.toml"),
         ("train --folder new --heads 3", "channels=128 and heads=3"),
         ("train --folder typo --resume", "expected a run in typo to go on with, found none"),
+        ("train {examples} --folder new", "--folder TOKENS` reads JSON lines"),
+        ("train {run}/log.csv --folder new", r"--separator='\n' makes one of each line"),
         ("train {text} --folder {run} --steps 9", "holds a run already"),
         (
             "train --folder {run} --resume --learning-rate 1",
@@ -458,6 +471,7 @@ def test_a_setting_that_cannot_be_is_refused(changes, message):
         ("finetune {run} {examples} --folder {tuned}", "holds a fine-tuned model already"),
         ("classify {run}", "expected a fine-tuned model"),
         ("evaluate missing", "run.toml"),
+        ("evaluate {run} {examples}", "expected plain text"),
         ("plot missing --to none.svg", "log.csv"),
         ("plot {run} --to loss.png", "the name of an SVG after --to"),
         ("plot {run} --to loss.svg --ngram 0", "got 0"),
@@ -555,7 +569,8 @@ def test_a_run_is_drawn_beside_a_model_that_counts(folder, tmp_path, capsys):
     name, height = out.splitlines()[-1].removesuffix(" nats per token").split(": ")
     assert name == "2-gram model"
     run = open_run(folder)
-    data, scored = runs.batches_of(run.config, run.tokenizer, run.config.parts())
+    config = config_in(run.tables)
+    data, scored = runs.batches_of(config, run.tokenizer, config.parts())
     options = {"order": 2, "vocabulary_size": run.tokenizer.vocabulary_size, "end": run.end}
     model = NgramModel.fit(data.ids.numpy(), **options)
     nats = [model.score(torch.cat([x, y[:, -1:]], 1).numpy()) for x, y in islice(scored, 20)]
@@ -565,8 +580,8 @@ def test_a_run_is_drawn_beside_a_model_that_counts(folder, tmp_path, capsys):
 
 def test_a_run_on_the_micro_world_is_drawn_beside_a_perfect_model(world_run, tmp_path, capsys):
     out = done(capsys, "plot", world_run, "--to", tmp_path / "world.svg")
-    config = open_run(world_run).config
-    floor = config.floor_of(list(config.parts().validation))
+    tables = open_run(world_run).tables
+    floor = floor_of(tables, list(config_in(tables).parts().validation))
     assert f"a perfect model: {floor.loss:.4f} nats per token" in out
 
 
@@ -697,8 +712,8 @@ def test_the_lines_of_a_file_are_given_labels_and_probabilities(tuned, tmp_path,
 
 
 def test_lines_are_read_from_the_standard_input_too(tuned, monkeypatch, capsys):
-    monkeypatch.setattr("sys.stdin", io.StringIO("the good cat\n"))
-    assert len(done(capsys, "classify", tuned[0]).splitlines()) == 1
+    monkeypatch.setattr("sys.stdin", io.StringIO("good " * 90 + "\n"))
+    assert len(done(capsys, "classify", tuned[0], "--cut").splitlines()) == 1
 
 
 @pytest.mark.parametrize(
@@ -722,7 +737,8 @@ def test_a_line_is_read_like_one_of_the_examples(line, family, texts):
         ('{"text": ' + "[" * 100_000, "a JSON object with text"),
         ('{"text": 3}', "got 3"),
         ("one\ttwo", "1 texts for classification, got 2"),
-        ("good " * 90, "at most 14 tokens"),
+        ("cat\n\n" + "good " * 90, "line 3: expected texts of at most 14 tokens"),
+        ("good " * 90, "--cut cuts them off"),
         ("", "at least one example"),
     ],
 )

@@ -103,11 +103,13 @@ def load(folder: str | os.PathLike[str]) -> GPT:
     return model.eval()
 
 
-def save(model: GPT, folder: str | os.PathLike[str]) -> Path:
+def save(model: GPT, folder: str | os.PathLike[str], *, end: int | None = None) -> Path:
     """Write a model in the released format of GPT-2, or of Llama if it is one; return the folder.
 
     Each file takes its place whole or not at all.
 
+    Args:
+        end: the end token of the model's tokenizer, at which others stop; None: at none.
     Raises:
         ValueError: the model has something that the format cannot say, such as post-norm.
     """
@@ -121,6 +123,7 @@ def save(model: GPT, folder: str | os.PathLike[str]) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     with replacing(folder / _WEIGHTS) as path:
         save_file(released, path, metadata={"format": "pt"})
+    stored |= {"bos_token_id": end, "eos_token_id": end}
     write_text(folder / "config.json", json.dumps(stored, indent=2) + "\n")
     return folder
 
@@ -223,7 +226,6 @@ def _released_config(config: GPTConfig) -> dict:
         **dict.fromkeys(("attn_pdrop", "embd_pdrop", "resid_pdrop"), config.dropout),
         "tie_word_embeddings": config.tied,
         "initializer_range": config.initial_std or 0.02,
-        **dict.fromkeys(("bos_token_id", "eos_token_id"), config.vocabulary_size - 1),
     }
 
 

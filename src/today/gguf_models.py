@@ -36,7 +36,7 @@ from torch import Tensor
 
 from ..gpt.gpt2 import GPTConfig
 from ..gpt.pretrained import without_weights
-from ..gpt.runs import Run
+from ..gpt.released import Run
 from ..tokens.bytes import END
 from .chat import ChatFormat, chat_format_of
 from .gguf_files import GGUFError, GGUFFile
