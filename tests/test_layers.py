@@ -25,7 +25,6 @@ MOST_CODE = {"src": 11_014, "next_token": 2_227, "_ext": 1_963, "tests": 19_627}
 LIGHT = {
     "src.tools.files": {"torch", "numpy", "rich"},
     "src.tools.places": {"torch", "numpy", "rich"},
-    "src.tools.downloads": {"torch", "numpy", "rich"},
     "src.tools.figures": {"torch"},
     "src.tools.drawing": {"torch", "IPython"},
     "src.tools.tables": {"torch", "numpy", "IPython", "rich"},
