@@ -20,7 +20,7 @@ multiplied by one vector, and memory is read faster along long columns than alon
 (`benchmarks/generation.py`).
 
 Source: the names are those of the library `gguf` (Gerganov et al.). The model that a package
-brings is SmolLM2-135M-Instruct (Ben Allal et al. 2025).
+brings is SmolLM2-135M-Instruct (Ben Allal et al. 2025). Chapter: `today/a_real_model`.
 """
 
 import importlib.util

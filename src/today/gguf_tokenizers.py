@@ -13,7 +13,7 @@ the library `tokenizers`.
     text = "in 1984"     words: "in", " ", "1", "9", "8", "4"
 
 Source: the patterns are those of the library `ggml` (Gerganov et al.) and of the model's own
-`tokenizer.json`.
+`tokenizer.json`. Chapter: `today/a_real_model`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
