@@ -44,7 +44,7 @@ def train(folder, steps):
     from src.gpt.gpt2 import GPT, GPTConfig
     from src.gpt.training import TrainConfig, train
     from src.likelihood.batches import Batches
-    from src.tokens.shards import Shards
+    from next_token.shards import Shards
     loaded = time.perf_counter()
     opened = Shards(folder)
     opened.check()

@@ -31,13 +31,13 @@ import numpy as np
 import torch
 
 from benchmarks.shared.rounds import ROOT, finish, in_turns
+from next_token.run_log import read
+from next_token.shards import Shards
 from next_token.shards_of_files import tokenize_files
 from src.gpt.gpt2 import GPT, GPTConfig
-from src.gpt.run_log import read
 from src.likelihood.batches import Batches
 from src.likelihood.fitting import mean_loss
 from src.texts.corpora import load
-from src.tokens.shards import Shards
 from src.tools import checkpoints
 
 LAYERS, HEADS, CHANNELS, LENGTH, TEXTS = 4, 4, 128, 64, 12

@@ -31,8 +31,8 @@ from experiments.shared.arms import (
     tuned,
 )
 from experiments.switches import ALIKE, ARMS, BASE, BATCH, MODEL, above, texts_of
+from next_token.run_config import RunConfig
 from src.gpt.gpt2 import GPT, GPTConfig
-from src.gpt.run_config import RunConfig
 from src.likelihood.batches import Batches
 from src.likelihood.evaluation import corpus_perplexity
 from src.texts.microworld import MicroWorld

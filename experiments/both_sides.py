@@ -37,7 +37,7 @@ from src.gpt.both_sides import EncoderDecoderLM, EncoderLM
 from src.gpt.gpt1_finetuning import FinetuneConfig, accuracy, finetune
 from src.gpt.gpt2 import GPT, GPTConfig
 from src.gpt.objectives import Hidden, masked_batch, span_batch, span_counts
-from src.gpt.runs import read_toml
+from src.gpt.released import read_toml
 from src.gpt.training import TrainConfig, train
 from src.likelihood.batches import Batches
 from src.likelihood.maximum_likelihood import token_log_probs

@@ -76,8 +76,8 @@ from experiments.shared.arms import ADAMW, around, complete, p_value, tuned
 from experiments.shared.cells import one_thread
 from experiments.shared.races import LEVEL, SEEDS, Clock, EntryError, race, told, verdict
 from experiments.switches import texts_of
+from next_token.run_config import RunConfig
 from src.gpt.gpt2 import GPT, LLAMA_BLOCK, GPTConfig
-from src.gpt.run_config import RunConfig
 from src.likelihood.batches import Batches
 from src.likelihood.evaluation import corpus_perplexity
 from src.likelihood.smoothing import NgramModel

@@ -17,7 +17,9 @@ from pathlib import Path
 
 import torch
 
-from src.gpt.runs import RunConfig, open_run, scores, train_run
+from next_token.run_config import RunConfig
+from next_token.runs import train_run
+from src.gpt.released import open_run, scores
 from src.likelihood.evaluation import Score, paired_bootstrap, total
 from src.likelihood.smoothing import NgramModel
 from src.tokens.bytes import stream_of

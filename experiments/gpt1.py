@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from experiments.shared.released import described, place, rows
-from src.gpt.runs import RunConfig, read_toml
+from next_token.run_config import RunConfig
+from src.gpt.released import read_toml
 
 RECIPE = read_toml(Path(__file__).parents[1] / "results" / "gpt1" / "recipe.toml")
 

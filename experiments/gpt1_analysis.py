@@ -26,13 +26,14 @@ from pathlib import Path
 
 import torch
 
+from next_token.run_config import RunConfig
 from src.attention.recurrence import LSTM
 from src.gpt.backbones import distance, transferred, with_new_tokens
 from src.gpt.gpt1_finetuning import FinetuneConfig, TaskModel, accuracy, finetune, loss_parts
 from src.gpt.gpt2 import GPT
 from src.gpt.input_forms import InputForms
 from src.gpt.optimisation import linear_decay
-from src.gpt.runs import RunConfig, open_run, read_toml
+from src.gpt.released import open_run, read_toml
 from src.gpt.training import train
 from src.likelihood.batches import Batches
 from src.likelihood.evaluation import corpus_perplexity

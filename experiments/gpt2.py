@@ -22,9 +22,11 @@ from pathlib import Path
 import torch
 
 from experiments.shared.released import described, minutes, place, rows, trained
+from next_token.run_config import RunConfig
+from next_token.runs import config_in
 from src.gpt import zero_shot
 from src.gpt.choices import MEASURES, exact_match
-from src.gpt.runs import RunConfig, open_run, read_toml, scores
+from src.gpt.released import open_run, read_toml, scores
 from src.likelihood.evaluation import total
 from src.texts.corpora import Document
 from src.tools import checkpoints
@@ -262,10 +264,10 @@ def looked(cells, changes, ask):
     settings = cells.settings
     folder = cells.folder(trained, recipe=RECIPE, changes=changes)
     run = open_run(folder)
-    data, context = run.config.data, run.model.config.context_length
+    config, context = config_in(run.tables), run.model.config.context_length
     found = {
         "parameters": run.model.config.parameters,
-        "tokens": run.config.training.steps * data.batch_size * context,
+        "tokens": config.training.steps * config.data.batch_size * context,
         "step": run.step,
         "minutes": round(minutes(folder), 1),
         "loss": total(scores(run, texts(settings))).loss,

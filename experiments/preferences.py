@@ -39,7 +39,7 @@ from src.gpt.preferences import (
     rollouts,
     tilted,
 )
-from src.gpt.runs import open_run
+from src.gpt.released import open_run
 from src.gpt.sampling import generate, temperature
 from src.likelihood.evaluation import corpus_perplexity
 from src.likelihood.fitting import fit, mean_loss
@@ -110,7 +110,7 @@ def encoded(run, pair):
 
 def batches_of(run, forms, count, *, seed, text=False, whole=False):
     """Batches of requests with their answers, as many of each form; perhaps with ordinary text."""
-    generator, world = torch.Generator().manual_seed(seed), run.config.micro_world()
+    generator, world = torch.Generator().manual_seed(seed), run.world
     each = -(-count // len(forms))
     pairs = [p for form in forms for p in requests(world, form, each, generator=generator)]
     random.Random(seed).shuffle(pairs)
@@ -128,7 +128,7 @@ def batches_of(run, forms, count, *, seed, text=False, whole=False):
 
 
 def documents(run, count, generator):
-    drawn = run.config.micro_world().sample(count, generator=generator)
+    drawn = run.world.sample(count, generator=generator)
     return [[run.end, *run.tokenizer.encode(" ".join(d.words[:-1])), run.end] for d in drawn]
 
 
@@ -151,7 +151,7 @@ def instructed(run, batches, *, rate, steps, seed):
 def questions(seed, asked):
     """The requests that are only asked, of every form with one right answer."""
     generator, run = torch.Generator().manual_seed(7_000), opened(seed)
-    world = run.config.micro_world()
+    world = run.world
     pairs = [
         (form, encoded(run, pair))
         for form in FORMS
@@ -267,7 +267,7 @@ def floor_of(settings, seed):
     run = opened(seed)
     drawn = documents(run, settings.texts, torch.Generator().manual_seed(8_000))
     words = [[*run.tokenizer.decode(ids[1:-1]).split(), "<end>"] for ids in drawn]
-    return run.config.micro_world().floor_of(words).loss
+    return run.world.floor_of(words).loss
 
 
 def instructions(cells):

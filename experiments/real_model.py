@@ -27,10 +27,11 @@ from torch.nn import functional
 from experiments.compute import ngrams, run
 from experiments.shared.real_questions import TASKS, asked
 from experiments.shared.real_texts import ENGLISH, JAPANESE
+from next_token.run_config import RunConfig
 from src.attention.heads import recorded_weights
 from src.gpt.data_overlap import remember
 from src.gpt.in_context import ablated, induction_score, previous_token_score
-from src.gpt.runs import RunConfig, scores
+from src.gpt.released import scores
 from src.likelihood.evaluation import Score, bootstrap, document_scores, paired_bootstrap
 from src.texts.corpora import Document
 from src.today.gguf_models import open_model

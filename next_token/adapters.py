@@ -23,8 +23,9 @@ import tomli_w
 import torch
 from torch import Tensor, nn
 
+from next_token.runs import RunConfig
 from src.gpt.gpt2 import GPT
-from src.gpt.run_config import RunConfig, read_toml
+from src.gpt.released import read_toml
 from src.gpt.training import load_best, train
 from src.likelihood.batches import Batches
 from src.likelihood.fitting import History

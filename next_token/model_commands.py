@@ -16,14 +16,14 @@ from typing import Any
 
 import torch
 
-from src.gpt.run_config import KNOWN, RunConfig, read_toml
-from src.gpt.runs import Run, open_run
+from src.gpt.released import Run, open_run, read_toml
 from src.today.chat import STOP, Message
 from src.today.gguf_models import RealModel, open_model
 from src.tools import runtime
 
 from . import run_commands as of_runs
 from .adapters import PACKAGED, SETTINGS, adapter_in, train_adapter, with_adapter
+from .run_config import KNOWN, RunConfig
 from .streaming import Reader, spelled, stream
 
 # What `train --lora` does unless told otherwise, and what it has no use for.

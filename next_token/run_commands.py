@@ -17,15 +17,17 @@ from pathlib import Path
 
 import torch
 
-from src.gpt import gpt1_finetuning, pretrained, run_log, runs, sampling
+from src.gpt import gpt1_finetuning, pretrained, sampling
 from src.gpt.gpt1_finetuning import FinetuneConfig
-from src.gpt.run_config import OF_TEXT, OTHER_NAMES, RunConfig, read_toml
-from src.gpt.runs import Run, floor_of, open_run, scores, train_run
+from src.gpt.released import Run, floor_of, open_run, read_toml, scores
 from src.likelihood.evaluation import bootstrap, total
 from src.texts import corpora, labelled
 from src.tokens.folders import open_tokenizer
 from src.tools import parallel, runtime
 
+from . import run_log, runs
+from .run_config import OF_TEXT, OTHER_NAMES, RunConfig
+from .runs import config_in, train_run
 from .streams import unescaped
 from .yardsticks import yardsticks
 
@@ -156,7 +158,7 @@ def flags_of(options: argparse.Namespace) -> dict[str, dict]:
 def evaluate(options: argparse.Namespace) -> None:
     """Score a text: the test part of the run's own, or any other."""
     run = _opened(options.folder)
-    own = None if options.text else run.config
+    own = None if options.text or not run.tables else config_in(run.tables)
     if own is not None:
         documents, name = list(runs.parts_of(run.tables).test), f"the test part of {own.data.text}"
         if not documents:
@@ -179,7 +181,7 @@ def evaluate(options: argparse.Namespace) -> None:
         interval = bootstrap(scored, generator=torch.Generator().manual_seed(0), unit=unit)
         low, high = f"{interval.low:.4f}", f"{interval.high:.4f} {unit}"
         print(f"95 % of resamples of the documents: {low} to {high}")
-    if own is not None and (floor := floor_of(run, documents)):
+    if own is not None and (floor := floor_of(run.tables, documents)):
         print(f"a perfect model: {floor.loss:.4f} nats per token on these very documents")
 
 

@@ -22,12 +22,7 @@ from itertools import chain, count
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from src.texts.corpora import check_shares
-from src.tokens.bpe import BytePairTokenizer
-from src.tokens.bpe import load as load_tokenizer
-from src.tokens.bytes import ByteTokenizer, CharacterTokenizer, Tokenizer
-from src.tokens.folders import TOKENIZER, gpt2_tokenizer, open_tokenizer
-from src.tokens.shards import (
+from next_token.shards import (
     PARTS,
     TOKENS_PER_SHARD,
     Shards,
@@ -37,6 +32,11 @@ from src.tokens.shards import (
     packed,
     write_manifest,
 )
+from src.texts.corpora import check_shares
+from src.tokens.bpe import BytePairTokenizer
+from src.tokens.bpe import load as load_tokenizer
+from src.tokens.bytes import ByteTokenizer, CharacterTokenizer, Tokenizer
+from src.tokens.folders import TOKENIZER, gpt2_tokenizer, open_tokenizer
 from src.tools.progress import progress as progress_bar
 
 from .streams import Part, parts_of_file

@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from src.gpt.run_config import read_toml
-from src.gpt.runs import batches_of, config_in, parts_of
+from src.gpt.released import floor_of, read_toml
 from src.likelihood.smoothing import NgramModel
 from src.tokens.bytes import END
 from src.tokens.folders import open_tokenizer
+
+from .runs import batches_of, config_in, parts_of
 
 
 def yardsticks(folder: Path, *, order: int | None = None) -> dict[str, float]:
@@ -36,7 +37,7 @@ def yardsticks(folder: Path, *, order: int | None = None) -> dict[str, float]:
     config = config_in(tables)
     found: dict[str, float] = {}
     if config.micro_world() and config.data.tokenizer == "words":  # of no others
-        floor = config.floor_of(list(parts_of(tables).validation))
+        floor = floor_of(tables, list(parts_of(tables).validation))
         found |= {"a perfect model": floor.loss} if floor else {}
     if order is not None:
         found[f"{order}-gram model"] = _counted(tables, folder, order)

@@ -14,8 +14,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from src.gpt import runs
-from src.gpt.runs import RunConfig, floor_of, open_run, read_toml, scores, train_run
+from next_token import runs
+from next_token.run_config import RunConfig
+from next_token.runs import config_in, train_run
+from src.gpt.released import floor_of, open_run, read_toml, scores
 from src.likelihood.evaluation import total
 from src.tools import checkpoints
 
@@ -43,7 +45,7 @@ def check_weights(folder, point):
 
 def check_recipe(folder, point, config):
     run = open_run(folder)
-    assert run.config == config
+    assert config_in(run.tables) == config
     assert run.step == point["best_step"]
 
 
@@ -52,7 +54,7 @@ def check_loss(folder, point, texts):
     assert len(texts) == point["test_texts"]
     found = total(scores(run, texts)).loss
     assert found == pytest.approx(point["test_loss"], abs=1e-4)
-    assert floor_of(run, texts).loss == pytest.approx(point["test_floor"], abs=1e-9)
+    assert floor_of(run.tables, texts).loss == pytest.approx(point["test_floor"], abs=1e-9)
 
 
 def check_first_steps(config, point, folder, monkeypatch):

@@ -263,7 +263,7 @@ def test_weights_that_are_not_finite_leave_nothing_behind(tmp_path, kept):
 def test_all_that_belongs_to_a_model_is_opened(path, kept):
     real = open_model(path, kept_in=kept)
     assert real.end == 0
-    assert real.config is None
+    assert real.world is None
     assert real.chat is None
     assert real.tokenizer.vocabulary_size == real.model.vocabulary_size == len(ALL)
 

@@ -17,7 +17,7 @@ from released import (
     recorded,
 )
 
-from src.gpt.runs import open_run
+from src.gpt.released import open_run
 from src.texts.corpora import Document
 
 FOLDER, POINTS = recorded("gpt2")

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from next_token.__main__ import main
+from next_token.runs import config_in
 from src.gpt import gpt1_finetuning
-from src.gpt.runs import open_run, scores
+from src.gpt.released import open_run, scores
 from src.likelihood.evaluation import total
 from src.texts import labelled
 from src.tokens import bpe
@@ -58,7 +59,7 @@ def test_an_interrupted_run_goes_on_as_if_it_had_not_been(kept, monkeypatch):
 
 def test_a_run_scores_its_text_as_it_did(kept):
     run = open_run(Path("run"))
-    score = total(scores(run, list(run.config.parts().test)))
+    score = total(scores(run, list(config_in(run.tables).parts().test)))
     assert score.tokens == kept["tokens"]
     assert score.nats / score.tokens == pytest.approx(kept["nats"] / kept["tokens"], abs=ROUNDED)
 

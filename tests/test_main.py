@@ -1,4 +1,4 @@
-"""`next-token` and `src.gpt.runs`: a small run from beginning to end, and what is refused."""
+"""`next-token` and `next_token.runs`: a small run from beginning to end, and what is refused."""
 
 import contextlib
 import io
@@ -17,11 +17,14 @@ import torch
 from oracles import greatest_difference
 
 from next_token import run_commands as commands
+from next_token import run_log, runs
 from next_token.__main__ import main
 from next_token.run_commands import _texts
-from src.gpt import gpt1_finetuning, pretrained, run_log, runs
+from next_token.run_config import RunConfig
+from next_token.runs import config_in
+from src.gpt import gpt1_finetuning, pretrained
 from src.gpt.gpt2 import GPT, GPTConfig
-from src.gpt.runs import RunConfig, open_run, read_toml, scores
+from src.gpt.released import open_run, read_toml, scores
 from src.likelihood.evaluation import total
 from src.likelihood.smoothing import NgramModel
 from src.texts import labelled
@@ -112,7 +115,7 @@ def test_a_run_keeps_all_that_is_needed_to_repeat_it(folder, text):
 def test_a_run_is_scored_on_the_part_of_its_text_that_it_never_saw(folder, capsys):
     out, run = done(capsys, "evaluate", folder), open_run(folder)
     assert "the test part of" in out
-    test = run.config.parts().test
+    test = config_in(run.tables).parts().test
     score = total(scores(run, list(test)))
     assert f"{score.bits_per_byte:.4f} bits per byte" in out
     assert score.n_bytes == test.n_bytes
@@ -403,7 +406,7 @@ def test_a_released_run_gives_the_same_model_and_says_how_it_was_made(world_run,
     assert {*content(out)} == {"config.json", "model.safetensors", "tokenizer.json", "run.toml"}
     run, released = open_run(world_run), open_run(out)
     assert released.step == run.step
-    assert released.config == run.config
+    assert config_in(released.tables) == config_in(run.tables)
     ids = torch.tensor([run.tokenizer.encode("ann has the apple .")])
     assert torch.equal(run.model(ids), released.model(ids))
     assert "got a released model" in refused(capsys, "release", out, tmp_path / "again")
@@ -555,7 +558,8 @@ def test_a_run_is_drawn_beside_a_model_that_counts(folder, tmp_path, capsys):
     name, height = out.splitlines()[-1].removesuffix(" nats per token").split(": ")
     assert name == "2-gram model"
     run = open_run(folder)
-    data, scored = runs.batches_of(run.config, run.tokenizer, run.config.parts())
+    config = config_in(run.tables)
+    data, scored = runs.batches_of(config, run.tokenizer, config.parts())
     options = {"order": 2, "vocabulary_size": run.tokenizer.vocabulary_size, "end": run.end}
     model = NgramModel.fit(data.ids.numpy(), **options)
     nats = [model.score(torch.cat([x, y[:, -1:]], 1).numpy()) for x, y in islice(scored, 20)]

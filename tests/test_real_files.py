@@ -20,7 +20,7 @@ from tiktoken.load import data_gym_to_mergeable_bpe_ranks
 
 from src.gpt import pretrained
 from src.gpt.gpt2 import GPT, GPTConfig
-from src.gpt.runs import open_run
+from src.gpt.released import open_run
 from src.tokens import files as tokenizer_files
 from src.tokens import folders
 from src.tokens.bpe import GPT2_PATTERN, BytePairTokenizer

@@ -9,9 +9,9 @@ import pytest
 import torch
 import training_runs
 
-from src.gpt import run_log
+from next_token import run_log
+from next_token.run_log import RunLog
 from src.gpt.gpt2 import GPT, GPTConfig
-from src.gpt.run_log import RunLog
 from src.gpt.training import TrainConfig, train
 from src.tokens.bytes import ByteTokenizer
 

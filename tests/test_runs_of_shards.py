@@ -11,14 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_main import done, refused, said, same_weights
 
+from next_token import runs
+from next_token.shards import MANIFEST, Shards
 from next_token.shards_of_files import tokenize_files
-from src.gpt import runs, training
+from src.gpt import training
 from src.gpt.gpt2 import GPT, GPTConfig
-from src.gpt.runs import open_run, read_toml
+from src.gpt.released import open_run, read_toml
 from src.gpt.training import TrainConfig, train
 from src.likelihood import fitting
 from src.likelihood.batches import Batches
-from src.tokens.shards import MANIFEST, Shards
 from src.tools import checkpoints
 from src.tools.parallel import Team
 

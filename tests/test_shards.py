@@ -14,15 +14,15 @@ from gpt2_files import gpt2_file
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from next_token import shards_of_files
+from next_token import shards, shards_of_files
 from next_token.__main__ import main
+from next_token.shards import MANIFEST, ShardError, Shards, ShardWriter, packed
 from next_token.shards_of_files import tokenize_files
 from next_token.streams import parts_of_file
 from src.texts.corpora import Document
-from src.tokens import folders, shards
+from src.tokens import folders
 from src.tokens.bpe import BytePairTokenizer
 from src.tokens.bytes import END, ByteTokenizer, CharacterTokenizer, stream_of
-from src.tokens.shards import MANIFEST, ShardError, Shards, ShardWriter, packed
 
 TEXT = "".join(f"Story {i}: the {i % 7} né sat – on {i * i}.\n\n" for i in range(300))
 SMALL = {"processes": 1, "tokenizer": "bytes", "separator": "\n\n"}

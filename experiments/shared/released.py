@@ -9,7 +9,9 @@ import shutil
 
 import torch
 
-from src.gpt.runs import RunConfig, floor_of, open_run, release, scores, train_run
+from next_token.run_config import RunConfig
+from next_token.runs import release, train_run
+from src.gpt.released import floor_of, open_run, scores
 from src.likelihood.evaluation import total
 from src.tools import checkpoints
 
@@ -38,11 +40,11 @@ def described(cells, texts, recipe, changes):
     options = {"recipe": recipe, "changes": changes}
     folder, target = (cells.folder(work, **options) for work in (trained, published))
     run = open_run(folder)
-    score, floor = total(scores(run, texts)), floor_of(run, texts)
+    score, floor = total(scores(run, texts)), floor_of(run.tables, texts)
     history = checkpoints.read(folder / "last.pt")["history"]
     weights = (target / "model.safetensors").read_bytes()
     return {
-        "seed": run.config.data.seed,
+        "seed": run.tables["data"]["seed"],
         "parameters": run.model.config.parameters,
         "bytes": len(weights),
         "sha256": hashlib.sha256(weights).hexdigest(),

@@ -45,7 +45,7 @@ from ..texts.microworld_words import (
 )
 from ..tools.runtime import rng_of
 from .choices import ChoiceScore, choice_scores, chosen, greedy_answers
-from .runs import Run
+from .released import Run
 
 # The first of each is the language's own; no document has one of the others.
 WORDINGS = {

@@ -25,6 +25,7 @@ from torch import Tensor
 
 from ..tools.checks import check_batch
 from . import programs
+from .corpora import Corpus, Document
 from .microworld_tables import Settings, Tables
 from .microworld_words import (
     ACTS,
@@ -222,6 +223,12 @@ class MicroWorld(Settings):
             for row, word in zip(self._inside(document), document, strict=False)
         ]
         return torch.tensor(probs, dtype=torch.float64).log()
+
+    def corpus(self, count: int, *, generator: torch.Generator) -> Corpus:
+        """A text of `count` documents drawn, without their end tokens, which `stream_of` writes."""
+        drawn = self.sample(count, generator=generator)
+        texts = (" ".join(each.words[:-1]) for each in drawn)
+        return Corpus("micro-world", tuple(Document(str(n), text) for n, text in enumerate(texts)))
 
     def floor(self, count: int, *, generator: torch.Generator) -> Floor:
         """The least loss that any model can have in the long run, from `count` documents.

@@ -45,7 +45,7 @@ from torch import Tensor, nn
 from ..gpt.gpt2 import GPT, GPTConfig
 from ..gpt.llama import Shapes
 from ..gpt.pretrained import check_shapes, without_weights
-from ..gpt.runs import Run
+from ..gpt.released import Run
 from ..tokens.bytes import END
 from ..tools import downloads
 from ..tools.files import replacing, sha256_of

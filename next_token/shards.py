@@ -31,10 +31,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from ..tools.files import sha256_of, write_text
-from .bytes import END, Tokenizer
-from .folders import SHARDS as MANIFEST
-from .folders import TOKENIZER, open_tokenizer
+from src.tokens.bytes import END, Tokenizer
+from src.tokens.folders import SHARDS as MANIFEST
+from src.tokens.folders import TOKENIZER, open_tokenizer
+from src.tools.files import sha256_of, write_text
 
 if TYPE_CHECKING:
     import numpy as np

@@ -25,11 +25,11 @@ from typing import Any
 
 import torch
 
-from ..likelihood.fitting import History
-from ..tokens.bytes import END, Tokenizer
-from ..tools.files import write_text
-from . import sampling
-from .gpt2 import GPT
+from src.gpt import sampling
+from src.gpt.gpt2 import GPT
+from src.likelihood.fitting import History
+from src.tokens.bytes import END, Tokenizer
+from src.tools.files import write_text
 
 COLUMNS = (
     "step",

@@ -11,13 +11,13 @@ A folder in the released format of GPT-2 or Llama (`config.json`, weights, and a
 and so can what `release` makes of a run: the same, with `run.toml` and our `tokenizer.json`.
 Reading a folder runs none of its contents.
 
-Used by the command line, `next-token`, and by the chapters that show recorded runs.
+Used by `run_commands`; what reads such a folder is `src.gpt.released`.
 """
 
 import hashlib
 import platform
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import date
 from functools import partial
 from itertools import islice
@@ -28,53 +28,25 @@ import tomli_w
 import torch
 from torch import Tensor
 
-from ..likelihood.batches import Batches
-from ..likelihood.evaluation import Score, document_scores
-from ..likelihood.fitting import History
-from ..likelihood.models import device_of
-from ..texts import corpora
-from ..texts.microworld import Floor
-from ..tokens.bpe import load as load_tokenizer
-from ..tokens.bytes import END, UNKNOWN, Tokenizer, stream_of
-from ..tokens.folders import kinds_in, open_tokenizer
-from ..tokens.shards import ShardedStream, ShardError, Shards
-from ..tools import checkpoints, parallel, runtime
-from ..tools.files import write_text
-from . import pretrained, run_log, training
-from .gpt2 import GPT
-from .run_config import KNOWN, OF_TEXT, TOKENIZERS, RunConfig, read_toml
+from src.gpt import pretrained, training
+from src.gpt.gpt2 import GPT
+from src.gpt.released import Run, loses_text, open_run, read_toml
+from src.gpt.training import train
+from src.likelihood.batches import Batches
+from src.likelihood.fitting import History
+from src.texts import corpora
+from src.tokens.bpe import load as load_tokenizer
+from src.tokens.bytes import END, UNKNOWN, Tokenizer, stream_of
+from src.tools import checkpoints, parallel, runtime
+from src.tools.files import write_text
+
+from . import run_log
+from .run_config import KNOWN, OF_TEXT, TOKENIZERS, RunConfig
 from .run_log import RunLog, sample_of
-from .training import train
+from .shards import ShardedStream, ShardError, Shards
 
 _CHANGEABLE = {n if "." in n else f"training.{n}" for n in training.CHANGEABLE}
 _CHANGEABLE |= {"made.processes"}
-
-
-@dataclass
-class Run:
-    """A trained model with all that is needed to use it.
-
-    Attributes:
-        model: in evaluation mode.
-        tokenizer: its own.
-        tables: what `run.toml` holds; empty for a model that somebody else released.
-        step: after how many steps the weights were taken; None: not known.
-    """
-
-    model: GPT
-    tokenizer: Tokenizer
-    tables: dict[str, Any]
-    step: int | None
-
-    @property
-    def config(self) -> RunConfig | None:
-        """The settings of the run; None for a model that somebody else released."""
-        return config_in(self.tables) if self.tables else None
-
-    @property
-    def end(self) -> int:
-        """The end token's id."""
-        return self.tokenizer.specials[END]
 
 
 def train_run(
@@ -217,40 +189,6 @@ def batches_of(
     return made[0], made[1]
 
 
-def open_run(folder: Path | str, *, device: torch.device | str = "cpu") -> Run:
-    """The model and the tokenizer of a run, or of a folder in a released format.
-
-    Raises:
-        FileNotFoundError: the folder holds neither, or no tokenizer.
-        ValueError: a file in it is damaged, or not of this model; or model and tokenizer do not
-            have the same number of tokens.
-    """
-    folder = Path(folder)
-    released, begun = kinds_in(folder)
-    tables = read_toml(folder / "run.toml") if begun else {}
-    tokenizer = open_tokenizer(folder)
-    if released:
-        model, step = pretrained.load(folder).to(device), tables.get("made", {}).get("step")
-        _check_sizes(model.config.vocabulary_size, tokenizer.vocabulary_size, folder)
-        return Run(model, tokenizer, tables, step)
-    model = _model(config_in(tables), tokenizer, device)
-    step = training.load_best(model, folder)
-    return Run(model.eval(), tokenizer, tables, step)
-
-
-def _check_sizes(of_model: int, of_tokenizer: int, folder: Path) -> None:
-    """Refuse a model that could be asked for, or could draw, what its tokenizer does not know."""
-    if of_model == of_tokenizer:
-        return
-    cause = "it cannot read them all; are they of two models?"
-    if of_model > of_tokenizer:
-        cause = "it could draw ids that stand for no text; was its table padded? Cut it to size"
-    raise ValueError(
-        f"expected in {folder} a model for the {of_tokenizer:,} tokens of its tokenizer, got one "
-        f"for {of_model:,}: {cause}"
-    )
-
-
 def release(run: Run, folder: Path | str) -> None:
     """Write what others need to use a run, and to repeat it: weights that cannot run code.
 
@@ -307,42 +245,6 @@ def parts_of(tables: Mapping[str, Mapping[str, Any]]) -> corpora.Split:
             "score"
         )
     return parts
-
-
-def scores(
-    run: Run, documents: Sequence[corpora.Document], *, stride: int | None = None
-) -> list[Score]:
-    """The score of each document under the model of a run.
-
-    Their bytes are in it, unless the tokenizer loses text: what is lost would count as free.
-
-    Args:
-        stride: by how many tokens the windows advance; None: half of the context.
-    """
-    device = device_of(run.model)
-    texts = [stream_of([document], run.tokenizer).to(device) for document in documents]
-    context_length = run.model.config.context_length
-    return document_scores(
-        run.model,
-        texts,
-        context_length=context_length,
-        stride=max(1, context_length // 2) if stride is None else stride,
-        n_bytes=None
-        if loses_text(run.tokenizer, documents)
-        else [document.n_bytes for document in documents],
-    )
-
-
-def loses_text(tokenizer: Tokenizer, documents: Iterable[corpora.Document]) -> bool:
-    """Whether some document does not come back from its ids, as with unknown words."""
-    return UNKNOWN in tokenizer.specials and any(
-        tokenizer.decode(tokenizer.encode(document.text)) != document.text for document in documents
-    )
-
-
-def floor_of(run: Run, documents: Sequence[corpora.Document]) -> Floor | None:
-    """What a perfect model scores on documents of the micro-world; None for any other text."""
-    return run.config.floor_of(documents) if run.config else None
 
 
 def config_in(tables: Mapping[str, Mapping[str, Any]]) -> RunConfig:

@@ -5,26 +5,26 @@
     [training]   fields of `TrainConfig`, also by the names that other programs use
     [world]      fields of `MicroWorld`, for the text "micro-world"
 
-Used by `gpt/runs`, and so by the command line.
+Used by `runs`, and so by the command line.
 """
 
-import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from ..texts import corpora, microworld_words
-from ..texts.microworld import Floor, MicroWorld
-from ..tokens.bpe import BytePairTokenizer
-from ..tokens.bytes import WordTokenizer
-from ..tokens.shards import Shards
-from .gpt2 import GPTConfig
-from .training import TrainConfig
+from src.gpt.gpt2 import GPTConfig
+from src.gpt.released import MICRO_WORLD, world_of
+from src.gpt.training import TrainConfig
+from src.texts import corpora
+from src.texts.microworld import MicroWorld
+from src.tokens.bpe import BytePairTokenizer
+from src.tokens.bytes import WordTokenizer
 
-MICRO_WORLD = "micro-world"
+from .shards import Shards
+
 OF_TEXT = ("separator", "tokenizer", "vocabulary_size", "validation", "test")  # not of tokens
 TOKENIZERS: dict[str, type[BytePairTokenizer | WordTokenizer]] = {
     "byte-pair": BytePairTokenizer,
@@ -171,17 +171,14 @@ class RunConfig:
             return None
         if not (type(count := self._documents) is int and count > 0):
             raise ValueError(f"expected a number of documents above 0, got {count!r}")
-        return MicroWorld(**{k: v for k, v in self.world.items() if k != "documents"})
+        return world_of(self.tables())
 
     def corpus(self) -> corpora.Corpus:
         """The text of the run."""
         if (world := self.micro_world()) is None:
             return corpora.load(self.data.text, document_separator=self.data.separator or None)
         generator = torch.Generator().manual_seed(self.data.seed)
-        drawn = world.sample(self._documents, generator=generator)
-        texts = (" ".join(each.words[:-1]) for each in drawn)  # `stream_of` writes the end
-        documents = (corpora.Document(str(number), text) for number, text in enumerate(texts))
-        return corpora.Corpus(MICRO_WORLD, tuple(documents))
+        return world.corpus(self._documents, generator=generator)
 
     def shards(self) -> Shards | None:
         """The tokens of the run, if its text is a folder of them.
@@ -208,13 +205,6 @@ class RunConfig:
             )
         return corpora.split(self.corpus(), validation=self.data.validation, test=self.data.test)
 
-    def floor_of(self, documents: Sequence[corpora.Document]) -> Floor | None:
-        """What a perfect model scores on documents of the micro-world; None for any other text."""
-        if (world := self.micro_world()) is None:
-            return None
-        words = ([*document.text.split(), microworld_words.END] for document in documents)
-        return world.floor_of(list(words))
-
     @property
     def _documents(self) -> int:
         return self.world.get("documents", 50_000)
@@ -239,18 +229,6 @@ KNOWN = {
     "training": {f.name for f in fields(TrainConfig)},
     "world": {f.name for f in fields(MicroWorld)} | {"documents"},
 }
-
-
-def read_toml(path: Path | str) -> dict[str, Any]:
-    """The tables of a TOML file.
-
-    Raises:
-        FileNotFoundError: there is none. ValueError: it is not TOML.
-    """
-    try:
-        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"expected TOML in {path}, got something else: {error}") from error
 
 
 def _share(min_lr: Any, learning_rate: Any) -> float:

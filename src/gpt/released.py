@@ -1,0 +1,167 @@
+"""What must lie beside a trained model so that somebody else can use it, and repeat its score?
+
+    folder/model.safetensors, config.json     the weights, in GPT-2's or Llama's format
+    folder/tokenizer.json                     text to ids
+    folder/run.toml                           every setting, and the checksum of the text
+
+In the folder of a run that was not released the weights are `best.pt`: those of the least
+validation loss. Somebody else's model has no `run.toml`. Reading runs none of the contents.
+
+Described in the page `architecture`; used by all chapters that open a recorded run.
+"""
+
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..likelihood.evaluation import Score, document_scores
+from ..likelihood.models import device_of
+from ..texts import microworld_words
+from ..texts.corpora import Document
+from ..texts.microworld import Floor, MicroWorld
+from ..tokens.bytes import END, UNKNOWN, Tokenizer, stream_of
+from ..tokens.folders import kinds_in, open_tokenizer
+from . import pretrained, training
+from .gpt2 import GPT, GPTConfig
+
+MICRO_WORLD = "micro-world"
+
+
+@dataclass
+class Run:
+    """A trained model with all that is needed to use it.
+
+    Attributes:
+        model: in evaluation mode.
+        tokenizer: its own.
+        tables: what `run.toml` holds; empty for a model that somebody else released.
+        step: after how many steps the weights were taken; None: not known.
+    """
+
+    model: GPT
+    tokenizer: Tokenizer
+    tables: dict[str, Any]
+    step: int | None
+
+    @property
+    def world(self) -> MicroWorld | None:
+        """The language of the micro-world on which the model was trained; None for other texts."""
+        return world_of(self.tables)
+
+    @property
+    def end(self) -> int:
+        """The end token's id."""
+        return self.tokenizer.specials[END]
+
+
+def open_run(folder: Path | str, *, device: torch.device | str = "cpu") -> Run:
+    """The model and the tokenizer of a run, or of a folder in a released format.
+
+    Raises:
+        FileNotFoundError: the folder holds neither, or no tokenizer.
+        ValueError: a file in it is damaged, or not of this model; or model and tokenizer do not
+            have the same number of tokens.
+    """
+    folder = Path(folder)
+    released, begun = kinds_in(folder)
+    tables = read_toml(folder / "run.toml") if begun else {}
+    tokenizer = open_tokenizer(folder)
+    if released:
+        model, step = pretrained.load(folder), tables.get("made", {}).get("step")
+        _check_sizes(model.config.vocabulary_size, tokenizer.vocabulary_size, folder)
+    else:
+        config = _config(tables, tokenizer.vocabulary_size, folder)
+        model = GPT(config, generator=torch.Generator())  # of weights that are overwritten
+        step = training.load_best(model, folder)
+    return Run(model.to(device).eval(), tokenizer, tables, step)
+
+
+def _config(tables: Mapping[str, Any], vocabulary_size: int, folder: Path) -> GPTConfig:
+    try:
+        return GPTConfig(vocabulary_size, **tables["model"])
+    except (KeyError, TypeError) as error:
+        raise ValueError(
+            f"expected in {folder / 'run.toml'} a table [model] of settings that GPTConfig knows: "
+            f"{error}"
+        ) from error
+
+
+def _check_sizes(of_model: int, of_tokenizer: int, folder: Path) -> None:
+    """Refuse a model that could be asked for, or could draw, what its tokenizer does not know."""
+    if of_model == of_tokenizer:
+        return
+    cause = "it cannot read them all; are they of two models?"
+    if of_model > of_tokenizer:
+        cause = "it could draw ids that stand for no text; was its table padded? Cut it to size"
+    raise ValueError(
+        f"expected in {folder} a model for the {of_tokenizer:,} tokens of its tokenizer, got one "
+        f"for {of_model:,}: {cause}"
+    )
+
+
+def scores(run: Run, documents: Sequence[Document], *, stride: int | None = None) -> list[Score]:
+    """The score of each document under the model of a run.
+
+    Their bytes are in it, unless the tokenizer loses text: what is lost would count as free.
+
+    Args:
+        stride: by how many tokens the windows advance; None: half of the context.
+    """
+    device = device_of(run.model)
+    texts = [stream_of([document], run.tokenizer).to(device) for document in documents]
+    context_length = run.model.config.context_length
+    return document_scores(
+        run.model,
+        texts,
+        context_length=context_length,
+        stride=max(1, context_length // 2) if stride is None else stride,
+        n_bytes=None
+        if loses_text(run.tokenizer, documents)
+        else [document.n_bytes for document in documents],
+    )
+
+
+def loses_text(tokenizer: Tokenizer, documents: Iterable[Document]) -> bool:
+    """Whether some document does not come back from its ids, as with unknown words."""
+    return UNKNOWN in tokenizer.specials and any(
+        tokenizer.decode(tokenizer.encode(document.text)) != document.text for document in documents
+    )
+
+
+def world_of(tables: Mapping[str, Any]) -> MicroWorld | None:
+    """The language of a run or a recipe whose text is "micro-world"; None for any other text.
+
+    Raises:
+        ValueError: a setting of the micro-world cannot be.
+    """
+    if tables.get("data", {}).get("text") != MICRO_WORLD:
+        return None
+    world = tables.get("world", {})
+    return MicroWorld(**{name: value for name, value in world.items() if name != "documents"})
+
+
+def floor_of(tables: Mapping[str, Any], documents: Sequence[Document]) -> Floor | None:
+    """What a perfect model scores on documents of a run's micro-world; None for any other text.
+
+    Args:
+        tables: of the run, as in its `run.toml`.
+    """
+    if (world := world_of(tables)) is None:
+        return None
+    return world.floor_of([[*each.text.split(), microworld_words.END] for each in documents])
+
+
+def read_toml(path: Path | str) -> dict[str, Any]:
+    """The tables of a TOML file.
+
+    Raises:
+        FileNotFoundError: there is none. ValueError: it is not TOML.
+    """
+    try:
+        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"expected TOML in {path}, got something else: {error}") from error
