@@ -127,7 +127,7 @@ def _no_use(*tables: Mapping[str, Mapping[str, Any]]) -> list[str]:
     said = {(table, name) for each in tables for table, names in each.items() for name in names}
     of_model = {name for table, name in said if table == "model"} - {"context_length"}
     others = {("data", "tokenizer"), ("data", "vocabulary_size")}
-    others |= {("training", "engine"), ("training", "sharded")}
+    others |= {("training", "engine")}
     return sorted(of_model | {name for _, name in said & others})
 
 

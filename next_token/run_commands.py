@@ -149,9 +149,8 @@ def flags_of(options: argparse.Namespace) -> dict[str, dict]:
             flags.setdefault(table, {})[name] = value
     if options.init_from is not None:
         flags["data"]["init_from"] = options.init_from
-    for name in ("compile", "sharded"):
-        if (chosen := getattr(options, name)) is not None:
-            flags.setdefault("training", {})[name] = chosen
+    if options.compile is not None:
+        flags.setdefault("training", {})["compile"] = options.compile
     return flags
 
 
@@ -383,8 +382,7 @@ def add_to(command: Add) -> argparse.ArgumentParser:
         "--resume",
         action="store_true",
         help="go on with the run in the folder, with its settings; --steps, --batch-size, "
-        "--accumulation, --precision, --compile, --engine, --sharded, --every and --save-every may "
-        "be others",
+        "--accumulation, --precision, --compile, --engine, --every and --save-every may be others",
     )
     one.add_argument("--quiet", action="store_true", help="no progress bar, no lines")
     one.add_argument(
@@ -398,11 +396,6 @@ def add_to(command: Add) -> argparse.ArgumentParser:
         "--compile",
         action=argparse.BooleanOptionalAction,
         help="turn model and loss into one program first, which takes a minute",
-    )
-    one.add_argument(
-        "--sharded",
-        action=argparse.BooleanOptionalAction,
-        help="each process writes its own share of a checkpoint, while training goes on",
     )
     one.add_argument(
         "--init-from",

@@ -61,8 +61,6 @@ class TrainConfig:
             while they are being computed; "fsdp", torch, and each process holds a share of the
             model only (`many_cores`).
         compile: whether torch.compile turns model and loss into one program first; a minute's wait.
-        sharded: whether each process writes its own share of a checkpoint, while training goes on
-            (`tools/shares`); otherwise the first writes all of it, and the others wait.
         every: steps between two validations; one comes before the first step, one after the last.
         save_every: steps between two checkpoints; one comes before the first step too.
     Raises:
@@ -82,7 +80,6 @@ class TrainConfig:
     precision: str = "float32"
     engine: str = "sum"
     compile: bool = False
-    sharded: bool = False
     every: int = 100
     save_every: int = 100
 
@@ -126,7 +123,6 @@ CHANGEABLE = {
     "accumulation": "sums are taken in another order, which changes the last bits",
     "compile": "sums are taken in another order, which changes the last bits",
     "engine": "sums are taken in another order, which changes the last bits",
-    "sharded": "no number changes",
     "processes": "sums are taken in another order, and other units are dropped",
     "threads": "sums are taken in another order, which changes the last bits",
     "every": "other steps are validated, no other number changes",
@@ -245,14 +241,9 @@ def train(
             keepers=[*([run] if run else []), *(() if team.rank else keepers)],
             after=after,
         )
-        if run and run.shares:
-            run.shares.wait()
     except FloatingPointError as error:
         where = run.hint() if run else "There is no checkpoint, for there is no folder"
         raise FloatingPointError(f"{error}. {where}") from None
-    finally:
-        if run and run.shares and team.size == 1:  # a run that was stopped may be resumed at once
-            run.shares.wait()
     return history
 
 
@@ -307,12 +298,9 @@ class _Run:
 
     def __post_init__(self) -> None:
         self.last, self.best = self.folder / "last.pt", self.folder / "best.pt"
-        self.shares = self._shares() if self.config.sharded else None
 
     def keep(self, step: int, history: History) -> None:
         """Write the best weights if they are new, and the state of the run if it is due."""
-        if self.shares:
-            self.shares.look()
         if step in history.validation and history.best_step == step:
             self.save_best(step, history)
         if step % self.config.save_every == 0 or step == self.config.steps:
@@ -322,27 +310,17 @@ class _Run:
         finite = all(local(p).isfinite().all() for p in self.model.parameters())
         if not all(self.team.gather(bool(finite))):
             raise FloatingPointError(f"expected finite parameters after step {step}, got others")
-        state = {
-            "settings": self.settings,
-            "step": step,  # the position in the schedule and in the data as well
-            "random": self.team.gather(checkpoints.random_state(device_of(self.model))),
-            "history": asdict(history),
-        }
-
-        def write(weights: dict, optimiser: dict, **more: Any) -> None:
-            self._write(self.last, **state, model=weights, optimiser=optimiser, **more)
-            self.saved = step
-
-        if self.shares:
-            moments = bool(self.optimiser.state)
-            self.shares.write(
-                step,
-                self.model,
-                self.optimiser,
-                then=lambda name: write({}, {}, shares=name, moments=moments),
-            )
-        else:
-            write(*self._whole_state())
+        weights, optimiser = self._whole_state()
+        self._write(
+            self.last,
+            settings=self.settings,
+            step=step,  # the position in the schedule and in the data as well
+            random=self.team.gather(checkpoints.random_state(device_of(self.model))),
+            history=asdict(history),
+            model=weights,
+            optimiser=optimiser,
+        )
+        self.saved = step
 
     def save_best(self, step: int, history: History) -> None:
         loss = history.validation[step]
@@ -367,12 +345,8 @@ class _Run:
                 f"expected steps of at least {state['step']}, which {self.last} has taken already, "
                 f"got {self.config.steps}"
             )
-        if "shares" in state:
-            shares = self.shares or self._shares()
-            shares.read(state["shares"], self.model, self.optimiser, moments=state["moments"])
-        else:
-            checkpoints.check_fits(self.model, state["model"], source=self.last)
-            _engines().spread_state(self.model, self.optimiser, state["model"], state["optimiser"])
+        checkpoints.check_fits(self.model, state["model"], source=self.last)
+        _engines().spread_state(self.model, self.optimiser, state["model"], state["optimiser"])
         self._set_random_state(state["random"])
         vars(history).update(state["history"])
         self.saved = state["step"]
@@ -383,11 +357,6 @@ class _Run:
                     f"{saved.get(name)!r} before: {CHANGEABLE[name]}"
                 )
         return self.saved
-
-    def _shares(self) -> Any:
-        from ..tools.shares import Shares  # as `_engines`
-
-        return Shares(self.folder, self.team)
 
     def _whole_state(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """The state dicts of model and optimiser, as one process alone has them."""
