@@ -260,9 +260,16 @@ def _model(config: RunConfig, tokenizer: Tokenizer, device: torch.device | str) 
 def _compared(tables: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """All that a resumed run must have in common with the one before, by name: its text, too."""
     made = {f"made.{name}": tables.get("made", {}).get(name) for name in ("sha256", "processes")}
-    return made | {
-        f"{table}.{name}": value for table in KNOWN for name, value in tables.get(table, {}).items()
-    }
+    gone = {f"training.{name}": value for name, value in training.GONE.items()}
+    return (
+        made
+        | gone
+        | {
+            f"{table}.{name}": value
+            for table in KNOWN
+            for name, value in tables.get(table, {}).items()
+        }
+    )
 
 
 def _model_table(model: GPT) -> dict[str, Any]:

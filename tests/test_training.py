@@ -645,7 +645,7 @@ def test_a_run_that_goes_on_for_longer_takes_the_steps_of_a_loop_that_does(tmp_p
     assert equal(one, other)
 
 
-def test_another_number_of_threads_is_named_unless_the_run_did_not_say(tmp_path, monkeypatch):
+def test_another_number_of_threads_is_named(tmp_path, monkeypatch):
     interrupted(tmp_path, None)
     threads, told = torch.get_num_threads(), []
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads + 1)
@@ -653,10 +653,23 @@ def test_another_number_of_threads_is_named_unless_the_run_did_not_say(tmp_path,
         resumed(tmp_path)
     resumed(tmp_path, steps=20, changed=told.append)
     assert any(f"threads = {threads + 1} after step 12" in line for line in told)
-    state = checkpoints.read(tmp_path / "last.pt")
-    del state["settings"]["threads"]  # as version 0.1.0 wrote
-    checkpoints.write(tmp_path / "last.pt", state)
-    resumed(tmp_path, steps=20)
+
+
+def test_what_earlier_versions_wrote_is_read_or_refused_by_name(tmp_path):
+    """0.2 knew `sharded`, with which the weights were not in the file; 0.1 counted no tokens."""
+    interrupted(tmp_path, None)
+    path = tmp_path / "last.pt"
+    state = checkpoints.read(path)
+    for sharded in (False, True):
+        checkpoints.write(path, state | {"settings": state["settings"] | {"sharded": sharded}})
+        if not sharded:
+            resumed(tmp_path)
+    with pytest.raises(ValueError, match="sharded = False, saved with True"):
+        resumed(tmp_path)
+    del state["history"]["tokens"]
+    checkpoints.write(path, state)
+    with pytest.raises(ValueError, match=r"without \['tokens'\]: is it of version 0\.1"):
+        resumed(tmp_path)
 
 
 def test_another_model_is_refused_on_resuming(tmp_path):

@@ -28,7 +28,6 @@ from ..likelihood.fitting import (
     Keeper,
     NatsOf,
     check_validation,
-    count_tokens,
     fused_nats_of_batch,
     nats_of_batch,
     take_steps,
@@ -129,6 +128,9 @@ CHANGEABLE = {
     "save_every": "no number changes",
 }
 
+# Settings of version 0.2 that have gone. A run that had another value than this is refused.
+GONE = {"sharded": False}
+
 _PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
@@ -197,8 +199,6 @@ def train(
                     "on with it, or choose another folder"
                 )
             done = run.load(history, changed)
-            if not history.tokens:  # a checkpoint of version 0.1.0 does not say
-                history.tokens = sum(count_tokens(_batch(data, n)) for n in range(done))
         else:
             check_last(Path(folder))
         team.wait()  # nobody writes before all have looked
@@ -330,16 +330,15 @@ class _Run:
     def load(self, history: History, changed: Callable[[str], None] | None = None) -> int:
         """Put everything back to where it was; how many steps were done."""
         state = checkpoints.read(self.last)
-        missing = {"settings", "step", "model", "optimiser", "random", "history"} - state.keys()
+        known = state.keys() | state.get("history", {}).keys()
+        missing = {"settings", "step", "model", "optimiser", "random", "history", "tokens"} - known
         if missing:
             raise ValueError(
                 f"expected the checkpoint of a run in {self.last}, got one without "
-                f"{sorted(missing)}: was another file renamed?"
+                f"{sorted(missing)}: is it of version 0.1, or was another file renamed?"
             )
-        # Runs of version 0.1.0 do not say how many threads they had.
-        saved = {"threads": self.settings["threads"]} | state["settings"]
-        free = CHANGEABLE if changed else ()
-        differ = checkpoints.check_same(saved, self.settings, source=self.last, free=free)
+        saved, free = GONE | state["settings"], CHANGEABLE if changed else ()
+        differ = checkpoints.check_same(saved, GONE | self.settings, source=self.last, free=free)
         if self.config.steps < state["step"]:
             raise ValueError(
                 f"expected steps of at least {state['step']}, which {self.last} has taken already, "
