@@ -26,7 +26,7 @@ from src.tokens.folders import open_tokenizer
 from src.tools import parallel, runtime
 
 from . import run_log, runs
-from .run_config import OF_TEXT, OTHER_NAMES, RunConfig
+from .run_config import OF_TEXT, RunConfig
 from .runs import config_in, train_run
 from .streams import unescaped
 from .yardsticks import yardsticks
@@ -62,7 +62,7 @@ FLAGS = [
     ("training", "learning_rate", float, "the greatest; reached at the end of the warm-up"),
     ("training", "warm_up", int, "steps in which the rate rises; unless given, half at most"),
     ("training", "weight_decay", float, "of the matrices"),
-    ("training", "min_lr", float, "the learning rate of the last step"),
+    ("training", "end", float, "the share of the learning rate that is left at the last step"),
     ("training", "beta2", float, "of AdamW: how long it remembers the squares of gradients"),
     ("training", "clip", float, "the greatest norm of the gradient; inf: no limit"),
     ("training", "accumulation", int, "in how many parts a batch is taken: more need less memory"),
@@ -202,7 +202,7 @@ def plot(options: argparse.Namespace) -> None:
         if not rows:
             raise FileNotFoundError(
                 f"expected {folder / 'log.csv'} with a line for each validation, found none; "
-                "`train` writes it, and `train --resume` in a folder of version 0.1.0"
+                "`train` writes it"
             )
         curves[str(folder)] = (
             [row["step"] for row in rows],
@@ -407,11 +407,9 @@ def add_to(command: Add) -> argparse.ArgumentParser:
     defaults = RunConfig().tables()
     for table, name, kind, what in FLAGS:
         default = defaults[table].get(name)
-        names = [name, *(other for other, ours in OTHER_NAMES.items() if ours == name)]
         values = {"type": kind, "metavar": kind.__name__.upper()}
         one.add_argument(
-            *(f"--{each.replace('_', '-')}" for each in names),
-            dest=name,
+            f"--{name.replace('_', '-')}",
             **({"action": argparse.BooleanOptionalAction} if kind is bool else values),
             help=what + ("" if default in (None, "") else f" (default {default})"),
         )

@@ -182,7 +182,7 @@ def test_a_named_text_is_begun_where_there_is_no_run_and_says_so(text, tmp_path,
 def test_a_run_that_has_lost_its_last_checkpoint_is_not_begun_again(folder, text, tmp_path, capsys):
     lost = shutil.copytree(folder, tmp_path / "lost", ignore=shutil.ignore_patterns("last.pt"))
     before = content(lost)
-    err = refused(capsys, "train", "--folder", lost, "--resume", "--max-steps", "12", "--quiet")
+    err = refused(capsys, "train", "--folder", lost, "--resume", "--steps", "12", "--quiet")
     assert f"expected {lost / 'last.pt'} to go on from" in err
     assert content(lost) == before
     advised = ["train", "--init-from", lost, "--folder", tmp_path / "on", "--steps", "2", "--quiet"]
@@ -209,36 +209,6 @@ def test_flags_win_over_a_file_and_a_file_over_the_defaults(text, tmp_path):
     assert tables["model"]["dropout"] == 0.5
     assert tables["data"]["seed"] == 7
     assert RunConfig.from_tables({k: tables[k] for k in ("data", "model", "training")})
-
-
-OTHER = {
-    "max_steps": ("steps", 3),
-    "eval_interval": ("every", 2),
-    "gradient_accumulation": ("accumulation", 2),
-    "grad_clip": ("clip", 0.5),
-    "beta2": ("beta2", 0.9),
-    "dtype": ("precision", "bfloat16"),
-    "min_lr": ("end", 0.25),
-}
-
-
-def test_settings_have_the_names_of_other_programs_as_flags_and_in_a_file(text, tmp_path):
-    values = {name: value for name, (_, value) in OTHER.items()} | {"min_lr": 0.01}
-    expected = dict(OTHER.values())
-    made = RunConfig.from_tables({"training": {"learning_rate": 0.04} | values}).tables()
-    assert expected.items() <= made["training"].items()
-    flags = [f"--{name.replace('_', '-')}={value}" for name, value in values.items()]
-    command = ["train", str(text), "--folder", str(tmp_path), "--learning-rate", "0.04"]
-    tiny = [*TINY.split(), "--warm-up", "1", "--quiet", "--device", "cpu", "--no-compile"]
-    assert main([*command, *tiny, *flags]) == 0
-    kept = read_toml(tmp_path / "run.toml")["training"]
-    assert (expected | {"compile": False}).items() <= kept.items()
-
-
-@pytest.mark.parametrize("min_lr", [-0.1, 0.011, "0.1", True])
-def test_a_last_rate_that_is_no_rate_is_refused(min_lr):
-    with pytest.raises(ValueError, match=r"min_lr from 0 to the learning rate, 0\.01, got"):
-        RunConfig.from_tables({"training": {"learning_rate": 0.01, "min_lr": min_lr}})
 
 
 @pytest.mark.parametrize(
@@ -370,7 +340,7 @@ def test_the_log_of_a_tokenizer_that_loses_text_has_no_bits_per_byte(tmp_path):
     flags = [tmp_path / "text.txt", "--tokenizer", "words", "--vocabulary-size", 40]
     run = trained(tmp_path / "run", *flags)
     assert [row["bits_per_byte"] for row in run_log.read(run / "log.csv")] == [None, None]
-    assert main(["train", "--folder", str(run), "--resume", "--max-steps", "8"]) == 0
+    assert main(["train", "--folder", str(run), "--resume", "--steps", "8"]) == 0
 
 
 LLAMA = "--norm-kind rms --gated --activation silu --positions rotary --kv-heads 1"
@@ -499,7 +469,7 @@ def test_a_folder_with_something_else_is_not_trained_into(text, tmp_path, capsys
 
 def test_a_run_is_continued_for_longer_and_says_what_that_changes(text, tmp_path, capsys):
     run = trained(tmp_path / "run", text, steps=8)
-    longer = ["train", "--folder", run, "--resume", "--max-steps", 12, "--quiet"]
+    longer = ["train", "--folder", run, "--resume", "--steps", 12, "--quiet"]
     status, out, err = said(capsys, *longer)
     assert status == 0
     assert out.startswith("12 steps on cpu")
@@ -604,7 +574,7 @@ def test_the_fastest_precision_of_the_device_is_taken_unless_one_is_named(
     text, tmp_path, monkeypatch, capsys
 ):
     monkeypatch.setattr(commands.runtime, "fast_precision", lambda device: "bfloat16")
-    for more, precision in (([], "bfloat16"), (["--dtype", "float32"], "float32")):
+    for more, precision in (([], "bfloat16"), (["--precision", "float32"], "float32")):
         run = trained(tmp_path / precision, text, *more)
         assert read_toml(run / "run.toml")["training"]["precision"] == precision
     assert said(capsys, "train", "--folder", run, "--resume", "--quiet")[2] == ""  # as begun
