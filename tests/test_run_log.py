@@ -13,19 +13,20 @@ from next_token import run_log
 from next_token.run_log import RunLog
 from src.gpt.gpt2 import GPT, GPTConfig
 from src.gpt.training import TrainConfig, train
+from src.likelihood.fitting import History
 from src.tokens.bytes import ByteTokenizer
 
 CONFIG = TrainConfig(steps=10, learning_rate=0.01, warm_up=3, every=4, save_every=2)
 
 
-def logged(folder, *, after=None, resume=False, say=None, log=True, **more):
+def logged(folder, *, after=None, resume=False, say=None, **more):
     keeper = RunLog(folder, steps=10, rate=CONFIG.rate, tokens_per_byte=0.5, say=say, **more)
     return train(
         training_runs.small_gpt(),
         training_runs.numbered(),
         CONFIG,
         validation=training_runs.held_out(),
-        keepers=[keeper] if log else [],
+        keepers=[keeper],
         **{"folder": folder, "resume": resume, "after": after, "progress": False},
     )
 
@@ -58,13 +59,33 @@ def test_each_validation_has_a_row_of_what_happened_since_the_last(tmp_path):
     assert last["seconds_left"] == 0 < last["tokens_per_second"]
 
 
-@pytest.mark.parametrize("log", [True, False])
-def test_a_resumed_run_has_each_step_once_though_it_kept_no_log_before(tmp_path, log):
+def test_a_resumed_run_has_each_step_once(tmp_path):
     logged(tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
-        logged(tmp_path / "cut", after=unplug, log=log)
+        logged(tmp_path / "cut", after=unplug)
     logged(tmp_path / "cut", resume=True)
     assert without_times(tmp_path / "cut") == without_times(tmp_path / "whole")
+
+
+def test_a_speed_is_of_the_steps_since_the_last_line(tmp_path, monkeypatch):
+    """A step takes a second, a validation 100; the run is resumed with larger batches."""
+    clock, history = [0.0], History()
+    monkeypatch.setattr(run_log.time, "perf_counter", lambda: clock[0])
+    for per_step, steps in ((32, range(6)), (1_024, range(6, 11))):
+        keeper = RunLog(tmp_path, steps=12, rate=CONFIG.rate)
+        for step in steps:
+            if step:
+                clock[0] += 1
+                history.tokens += per_step
+                history.losses.append(2.0)
+                history.norms.append(1.0)
+            if step % 5 == 0:
+                clock[0] += 100
+                history.validation[step] = 2.0
+            keeper.keep(step, history)
+    rows = run_log.read(tmp_path / "log.csv")
+    assert [row["tokens_per_second"] for row in rows] == [None, 32, 1_024]
+    assert [row["seconds_left"] for row in rows] == [None, 7 * 26, 2 * 26]  # 4 steps: 104 seconds
 
 
 def test_a_line_says_what_the_row_knows(tmp_path):
