@@ -30,7 +30,7 @@ def chapters_citing(env):
 
 def lead_on(app, doctree, docname):
     """Below each entry the chapters that cite it; a number of arXiv becomes a link."""
-    if docname != BIBLIOGRAPHY or app.builder.format != "html":
+    if docname != BIBLIOGRAPHY:
         return
     citing = chapters_citing(app.env)
     for entry in doctree.findall(nodes.citation):
@@ -62,8 +62,6 @@ def linked(text):
 
 def fold_assertions(app, doctree, docname):
     """Put the last column of a table of topics behind a fold."""
-    if app.builder.format != "html":
-        return
     for table in doctree.findall(nodes.table):
         for row in table.findall(nodes.row) if "topics" in table["classes"] else ():
             if isinstance(row.parent, nodes.tbody):
@@ -83,4 +81,3 @@ def setup(app):
     app.connect("html-page-context", name_roles)
     app.connect("doctree-resolved", lead_on)
     app.connect("doctree-resolved", fold_assertions)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -7,20 +7,19 @@
   source; both are saved, not shown.
 * `drop_thebe`: sphinx-thebe writes an address of a content network into every page, and a
   constant that the theme declares a second time (an uncaught error), even when it is off.
-* `merge_single_page_visitors`, `drop_theme_from_epub`: the single-page and EPUB builders work.
 * `pack_source`: while no repository is named, the page *Run it* offers the book as a zip file.
 * `shorten_references`: in running text a chapter is called by the first half of its title.
 * `ShortenSolutionTitles`: a solution says "Solution", and on paper "Solution to Exercise 3.4".
 * `use_local_sockets`: what is not in the cache yet is executed as everywhere else in this project.
 """
 
-import subprocess
 import zipfile
 from pathlib import Path
 
 import nbformat
 import plain
 import shown
+from dependencies import everything
 from docutils import nodes
 from jupyter_cache import get_cache
 from kernels import use_local_sockets
@@ -53,7 +52,7 @@ def show_repository_buttons(app, config):
 
 
 def pack_source(app):
-    """Write all that git keeps into one file, the same bytes each time; without git, all there is.
+    """Write all that is no product into one file, the same bytes each time.
 
     The file stands in `_build`, where the page's `download` finds it.
     """
@@ -63,25 +62,11 @@ def pack_source(app):
     packed = root / "_build" / "next-token.zip"
     packed.parent.mkdir(exist_ok=True)
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name in kept_files(root):
+        for file in sorted(everything(root)):
+            name = file.relative_to(root).as_posix()
             about = zipfile.ZipInfo(f"next-token/{name}")  # of 1980: a build has no time of its own
-            about.external_attr = (root / name).stat().st_mode << 16
-            archive.writestr(about, (root / name).read_bytes(), zipfile.ZIP_DEFLATED)
-
-
-def kept_files(root):
-    """The names of what belongs to the source; what was built or installed does not."""
-    asked = ["git", "-C", str(root), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-    if (root / ".git").exists():
-        listed = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.split(
-            "\0"
-        )
-        names = {name for name in listed if name and (root / name).is_file()}
-    else:
-        made = {"_build", ".venv", "__pycache__", ".ipynb_checkpoints"}
-        found = (path.relative_to(root) for path in root.rglob("*") if path.is_file())
-        names = {path.as_posix() for path in found if not made & set(path.parts)}
-    return sorted(names)
+            about.external_attr = file.stat().st_mode << 16
+            archive.writestr(about, file.read_bytes(), zipfile.ZIP_DEFLATED)
 
 
 def shorten_references(app, env):
@@ -117,8 +102,6 @@ def offer_executed_notebook(app, pagename, templatename, context, doctree):
 
     What the page shows for its references and values stands in it, too (`shown.py`).
     """
-    if app.builder.name != "html" or doctree is None:
-        return
     root = Path(app.srcdir)
     runs = "kernelspec" in app.env.metadata.get(pagename, {})
     if not runs or pagename == app.config.root_doc:  # whose cells only draw its pictures
@@ -166,43 +149,18 @@ def mark_downloads(app, pagename, templatename, context, doctree):
 
 def drop_thebe(app):
     """Disconnect the one listener of sphinx-thebe that adds scripts to the pages."""
-    _disconnect(app, "env-before-read-docs", ("sphinx_thebe",), name="init_thebe_core")
-
-
-def merge_single_page_visitors(app, config):
-    """Give the single-page builder every extension's HTML visitors.
-
-    sphinx-exercise registers visitors for `singlehtml`, whereupon Sphinx ignores all those that
-    other extensions registered for `html`.
-    """
-    handlers = app.registry.translation_handlers
-    if "singlehtml" in handlers:
-        handlers["singlehtml"] = {**handlers.get("html", {}), **handlers["singlehtml"]}
-
-
-def drop_theme_from_epub(app):
-    """Keep the theme's header buttons, which need its templates, out of the EPUB."""
-    if app.builder.name == "epub":
-        _disconnect(app, "html-page-context", ("sphinx_book_theme", "pydata_sphinx_theme"))
-
-
-def _disconnect(app, event, modules, name=None):
-    for listener in list(app.events.listeners[event]):
-        handler = listener.handler
-        if handler.__module__.startswith(modules) and name in (None, handler.__name__):
+    for listener in list(app.events.listeners["env-before-read-docs"]):
+        if listener.handler.__name__ == "init_thebe_core":
             app.disconnect(listener.id)
 
 
 def setup(app):
     use_local_sockets()
     app.connect("config-inited", show_repository_buttons)
-    app.connect("config-inited", merge_single_page_visitors, priority=900)
     app.add_post_transform(ShortenSolutionTitles)
     app.connect("builder-inited", drop_thebe)
     app.connect("builder-inited", pack_source)
     app.connect("env-check-consistency", shorten_references)
-    app.connect("builder-inited", drop_theme_from_epub, priority=900)
     # the theme builds its menus at priority 501: the notebook before, the attribute after
     app.connect("html-page-context", offer_executed_notebook, priority=400)
     app.connect("html-page-context", mark_downloads, priority=600)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -148,7 +148,6 @@ def asks(cell):
 
 class FoldCells(SphinxPostTransform):
     default_priority = 198  # before the builder's own, which would put a hidden input first
-    formats = ("html",)
 
     def run(self, **kwargs):
         fold_cells(self.document)
@@ -168,4 +167,3 @@ def shorten_tracebacks(app, doctree):
 def setup(app):
     app.add_post_transform(FoldCells)
     app.connect("doctree-read", shorten_tracebacks)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,13 +1,12 @@
 """What a chapter's outputs depend on: its cells, the modules of `src` that it imports, the data.
 
-python _ext/dependencies.py book/gpt/cache.md     # the modules, and the key
-
 The same for the tests of `tests`, which may look at any file of the repository. Wherever a text
 does not tell what is needed, more is taken: then something is executed that need not be.
 """
 
 import ast
 import hashlib
+import json
 import os
 import platform
 import re
@@ -93,18 +92,13 @@ def modules(source, root=ROOT, places=(".",)):
 def data(source, path, root=ROOT):
     """Files that are no code: what lies beside the chapter, and the records that it names."""
     beside = [each for each in files_in(path.parent) if each.suffix != ".md"]
-    return sorted([*beside, *records(source, root), *live(source, root)])
+    return sorted([*beside, *records(source, root), *records(source, root, "live")])
 
 
-def records(source, root=ROOT):
-    """Files of the records that a program names."""
-    named = (each for each in (root / "results").glob("*") if f'"{each.name}"' in source)
+def records(source, root=ROOT, folder="results"):
+    """Files of the records, or of what else is in a folder, that a program names."""
+    named = (each for each in (root / folder).glob("*") if f'"{each.name}"' in source)
     return [file for each in named for file in files_in(each)]
-
-
-def live(source, root=ROOT):
-    """Files of the figures that answer in the browser, of those that a program names."""
-    return [each for each in files_in(root / "live") if f'"{each.name}"' in source]
 
 
 def files_in(place):
@@ -114,11 +108,9 @@ def files_in(place):
     return [p for p in found if p.is_file() and not any(part in made for part in p.parts)]
 
 
-def key(path, root=ROOT, *more):
-    """A text that changes when something changes that the chapter's outputs depend on."""
-    source = code_of(path)
-    files = [*modules(source, root), *data(source, path, root), *more]
-    return digest(source, *hashed(files, root))
+def kept(path):
+    """What a file of JSON keeps, as a rule by name; nothing if there is none."""
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
 
 
 def digest(*texts):
@@ -162,7 +154,8 @@ def state_of_chapter(path, root=ROOT, *more):
     if "results" in texts and not records(source, root):
         doubts += files_in(root / "results")
     tags = repr([sorted(cell.metadata.items()) for cell in cells_of(path)])
-    return digest(environment(), tags, key(path, root, *more, *sorted(set(doubts))))
+    files = [*modules(source, root), *data(source, path, root), *more, *sorted(set(doubts))]
+    return digest(environment(), tags, digest(source, *hashed(files, root)))
 
 
 def beside_modules(root):
@@ -225,8 +218,8 @@ def looked_at(path, root):
 def everything(root):
     """All files of the repository but those that programs make."""
     for place in root.iterdir():
-        hidden = place.name.startswith((".", "_")) or place.name.endswith(".egg-info")
-        if place.is_file() or place.name in KEPT_FOLDERS or not hidden:
+        made = place.name.startswith((".", "_", "lab")) or place.name.endswith(".egg-info")
+        if place.is_file() or place.name in KEPT_FOLDERS or not made:
             yield from files_in(place)
 
 
@@ -235,11 +228,3 @@ def texts_in(source):
     found = (node.value for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Constant))
     plain = re.compile(r"[\w.-][\w./ -]{0,99}")
     return {each for each in found if isinstance(each, str) and plain.fullmatch(each)}
-
-
-if __name__ == "__main__":
-    for name in sys.argv[1:]:
-        chapter = Path(name).resolve()
-        for each in modules(code_of(chapter)):
-            print(each.relative_to(ROOT))
-        print(key(chapter))

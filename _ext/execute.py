@@ -7,16 +7,17 @@ another key by now is taken out before anything is executed. A chapter is judged
 """
 
 import argparse
+import json
 import shutil
 import subprocess
 import sys
 import time
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 from pathlib import Path
 
 import yaml
-from dependencies import ROOT, digest, environment, files_in, hashed, state_of_chapter
+from dependencies import ROOT, digest, environment, files_in, kept, state_of_chapter
 from jupyter_cache import get_cache
 from jupyter_cache.base import CacheBundleIn
 from jupyter_cache.executors.utils import single_nb_execution
@@ -24,30 +25,19 @@ from jupyter_cache.readers import get_reader
 from kernels import use_local_sockets
 from nbclient.exceptions import CellTimeoutError, DeadKernelError
 from seen import executed
-from shares import expected, foretold, slower, together, told
+from shares import expected, foretold, together, told
+from sphinx_external_toc.parsing import parse_toc_yaml
 from verdict import faults, stopped_at
 
 CACHE = Path("_build", ".jupyter_cache")
 READER = {"name": "myst_nb_md", "type": "plugin"}
 PAGES = ("book", "live", "_ext", "_static", "_config.yml", "_toc.yml", "references.bib")
-TICK = 5  # seconds after which the time left is told again
 
 
 def chapters(root=ROOT):
     """The pages of the table of contents that have code cells."""
-    contents = yaml.safe_load((root / "_toc.yml").read_text(encoding="utf-8"))
-    found = [root / f"{name}.md" for name in files_of(contents)]
+    found = [root / f"{name}.md" for name in parse_toc_yaml(root / "_toc.yml")]
     return [path for path in found if "{code-cell}" in path.read_text(encoding="utf-8")]
-
-
-def files_of(contents):
-    """All names under the keys "root" and "file", however deep."""
-    if isinstance(contents, list):
-        return [name for each in contents for name in files_of(each)]
-    if not isinstance(contents, dict):
-        return []
-    own = [contents[key] for key in ("root", "file") if key in contents]
-    return own + [name for each in contents.values() for name in files_of(each)]
 
 
 def read(path):
@@ -92,11 +82,10 @@ def execute(path, state, limit, root=ROOT):
 
 
 class Progress:
-    """How far one is, and for how long yet: one line in a terminal, elsewhere one for a chapter."""
+    """How far one is, and for how long yet: a line for each chapter."""
 
-    def __init__(self, shares, workers, clock=time.monotonic, file=None):
-        self.shares, self.workers = shares, workers
-        self.clock, self.file = clock, file or sys.stdout
+    def __init__(self, shares, workers, clock=time.monotonic):
+        self.shares, self.workers, self.clock = shares, workers, clock
         self.done, self.started = {}, clock()
 
     def left(self):
@@ -105,32 +94,18 @@ class Progress:
         pace = sum(self.done.values()) / known if known else 1.0
         return pace * together(self.shares, self.workers) - (self.clock() - self.started)
 
-    def tell(self, news=None):
-        line = f"{len(self.done)} of {len(self.shares)} chapters, {told(self.left())} left"
-        if self.file.isatty():
-            clear = "\r\x1b[K"
-            print(
-                f"{clear}{news}\n" if news else clear, f"   {line}", sep="", end="", file=self.file
-            )
-        elif news:
-            print(f"{news}; {line}", file=self.file)
-        self.file.flush()
-
     def finish(self, name, taken):
-        """One more is done; in a terminal only failures get a line of their own."""
+        """One more is done."""
         failed = isinstance(taken, str)
         self.done[name] = self.shares[name] if failed else taken
-        news = f"   {name}: {'FAILED' if failed else f'{taken:.0f} s'}"
-        self.tell(news if failed or not self.file.isatty() else None)
-        if self.file.isatty() and len(self.done) == len(self.shares):
-            print(file=self.file)
+        count = f"{len(self.done)} of {len(self.shares)} chapters, {told(self.left())} left"
+        print(f"   {name}: {'FAILED' if failed else f'{taken:.0f} s'}; {count}", flush=True)
 
 
 def execute_all(states, workers, limit, root=ROOT):
     """Execute these chapters side by side, the longest first; what is wrong with them."""
     names = {path: path.relative_to(root).as_posix() for path in states}
-    factor = slower(workers)
-    shares = {name: factor * each for name, each in expected(names.values()).items()}
+    shares = expected(names.values())
     duration = foretold(together(shares, workers))
     count = f"{len(states)} chapters" if len(states) > 1 else "1 chapter"
     print(f"   {count} to execute, up to {workers} side by side: {duration}", flush=True)
@@ -141,17 +116,13 @@ def execute_all(states, workers, limit, root=ROOT):
             pool.submit(execute, path, states[path], limit, root): path
             for path in sorted(states, key=lambda path: -shares[names[path]])
         }
-        while pending:
-            finished, _ = wait(pending, timeout=TICK, return_when=FIRST_COMPLETED)
-            for result in finished:
-                path, taken = pending.pop(result), result.result()
-                progress.finish(names[path], taken)
-                if isinstance(taken, str):
-                    found.append(taken)
-                else:
-                    executed([path], root)
-            if not finished:
-                progress.tell()
+        for result in as_completed(pending):
+            path, taken = pending[result], result.result()
+            progress.finish(names[path], taken)
+            if isinstance(taken, str):
+                found.append(taken)
+            else:
+                executed([path], root)
     return found
 
 
@@ -160,10 +131,13 @@ def main(arguments=None, root=ROOT):
     parser.add_argument("--workers", type=int, default=2)
     workers = parser.parse_args(arguments).workers
     folders = ("src", "next_token", "results", *PAGES)
-    inputs = sorted(file for name in folders for file in files_in(root / name))
-    inputs = [file for file in inputs if file.suffix != ".ipynb"]
-    now, built = digest(environment(), *hashed(inputs, root)), root / "_build" / "book.built"
-    if built.exists() and built.read_text(encoding="utf-8") == now:
+    inputs = [file for name in folders for file in files_in(root / name)]
+    now = {file.relative_to(root).as_posix(): digest(file.read_bytes()) for file in inputs}
+    now = {name: each for name, each in now.items() if not name.endswith(".ipynb")}
+    now["environment"], built = environment(), root / "_build" / "built.json"
+    before = kept(built)
+    changed = {name for name, _ in now.items() ^ before.items()}
+    if not changed:
         print("== Book: nothing changed; open _build/html/index.html")
         return 0
     print("== Book, step 1 of 2: chapters", flush=True)
@@ -177,15 +151,17 @@ def main(arguments=None, root=ROOT):
         if found:
             print("== Book: not written, since a chapter is wrong", *found, sep="\n")
             return 1
-    print("== Book, step 2 of 2: pages (some minutes)", flush=True)
-    # The pages are always written afresh, because Sphinx repeats no warning about a page that it
-    # does not read again. (Kept, they save nothing: it reads all 66 again, in the same time.)
-    for made in ("html", ".doctrees", "jupyter_execute", "shown"):
-        shutil.rmtree(root / "_build" / made, ignore_errors=True)
+    print("== Book, step 2 of 2: pages", flush=True)
+    # Sphinx reads again what was edited (`edits.py`), and repeats no warning about other pages. So
+    # it starts afresh after a build that failed, or if something else changed than texts of pages.
+    edited = {name for name in changed if name.startswith("book/") and name.endswith(".md")}
+    if not changed == edited <= now.keys() & before.keys():
+        for made in ("html", ".doctrees", "jupyter_execute"):
+            shutil.rmtree(root / "_build" / made, ignore_errors=True)
     builder = [Path(sys.executable).with_name("jupyter-book"), "build", ".", "-q"]
     status = subprocess.run([*builder, "-W", "-n", "--keep-going"], cwd=root).returncode
     if status == 0:
-        built.write_text(now, encoding="utf-8")
+        built.write_text(json.dumps(now), encoding="utf-8")
         print("== Book: built; open _build/html/index.html")
     return status
 

@@ -8,6 +8,7 @@ question has all of its words.
 """
 
 import json
+import pickle
 import re
 from collections import Counter
 from functools import cache
@@ -27,6 +28,7 @@ WORD = re.compile(r"[^\W_]+(?:[-\u2013'\u2019][^\W_]+)*")
 FOLDS = {"is(?=e|ing|ation|abl)": "iz", "our": "or", "ll": "l", "ogue$": "og", "(?<=t)re$": "er"}
 LEFT_OUT = (nodes.literal_block, nodes.math, nodes.math_block, nodes.raw, nodes.comment)
 PLACES = (nodes.section, nodes.definition_list_item, addnodes.desc)
+KEPT = "about.pickle"  # beside the pages as the builder has read them
 KEYWORDS = Path(__file__).with_name("keywords.yml")
 stem = stemmer("porter").stemWord
 
@@ -85,14 +87,16 @@ def sections(doctree):
     return list(found.values())
 
 
+def begin(app):
+    """Take up what earlier builds have kept of pages, and let Sphinx write its own index aside."""
+    file = Path(app.doctreedir, KEPT)
+    app.about = pickle.loads(file.read_bytes()) if file.is_file() else {}
+    app.builder.searchindex_filename = str(file.with_name("searchindex.js"))
+
+
 def note(app, doctree, docname):
     """Keep what a page is about."""
-    if app.builder.name == "html":
-        about(app.env)[docname] = sections(doctree)
-
-
-def about(env):
-    return env.__dict__.setdefault("about_pages", {})
+    app.about[docname] = sections(doctree)
 
 
 def phrases(text):
@@ -104,9 +108,9 @@ def phrases(text):
 def index(app, idle):
     """What `search.js` reads: pages, sections, and where each word and each name is."""
     pages, listed, found, last, names = [], [], {}, {}, {}
-    for page in sorted(about(app.env)):
+    for page in sorted(app.about):
         pages.append([page, app.env.titles[page].astext()])
-        for anchor, title, text, counts, others in about(app.env)[page]:
+        for anchor, title, text, counts, others in app.about[page]:
             for word, count in counts.items():
                 if word not in idle and any(map(str.isalpha, word)):
                     step = len(listed) - last.get(word, -1)
@@ -124,7 +128,7 @@ def index(app, idle):
 
 def call(app, page, anchor, names):
     """Let names count in a section; without an anchor in the whole of a page."""
-    for entry in about(app.env).get(page, ()):
+    for entry in app.about.get(page, ()):
         if anchor in (entry[0], None):
             entry[4] += names
             entry[3].update(dict.fromkeys(set(words(" ".join(names))), HEADING))
@@ -132,10 +136,9 @@ def call(app, page, anchor, names):
 
 
 def write(app, error):
-    if error or app.builder.name != "html":
+    if error:
         return
-    for page in app.env.found_docs - about(app.env).keys():  # of an earlier build
-        app.env.get_and_resolve_doctree(page, app.builder)
+    Path(app.doctreedir, KEPT).write_bytes(pickle.dumps(app.about))
     for _, names in entries(app.env.get_doctree(GLOSSARY)):
         call(app, *(introduced(app.env, names) or (None, None)), names)
     labels = app.env.get_domain("std").labels
@@ -149,6 +152,6 @@ def write(app, error):
 
 
 def setup(app):
+    app.connect("builder-inited", begin)
     app.connect("doctree-resolved", note, priority=900)
     app.connect("build-finished", write, priority=800)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

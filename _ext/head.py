@@ -20,7 +20,6 @@ class ShowHead(SphinxPostTransform):
     """Make of the two boxes of a chapter its head; a page that has only one of them keeps it."""
 
     default_priority = 202  # behind all that reads the boxes or writes in them
-    formats = ("html",)
 
     def run(self, **kwargs):
         boxes = {
@@ -53,4 +52,3 @@ def put(box, *parts):
 
 def setup(app):
     app.add_post_transform(ShowHead)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -5,13 +5,12 @@ captions. JupyterLab shows that folder and nothing else, so nothing that it save
 book. A notebook that was changed there stays as it is; the others follow the last `make book`.
 """
 
-import hashlib
 import json
 import os
 import sys
 from pathlib import Path
 
-from dependencies import ROOT
+from dependencies import ROOT, digest, kept
 from prerequisites import chapters
 from shown import title
 
@@ -24,7 +23,7 @@ def put_notebooks(root=ROOT):
     """Copy each chapter's notebook; the names of those that stay, because somebody changed them."""
     lab, own = root / LAB, []
     lab.mkdir(exist_ok=True)
-    made = json.loads((lab / MADE).read_text("utf-8")) if (lab / MADE).is_file() else {}
+    made = kept(lab / MADE)
     for each in chapters(root):
         name = notebook_of(each.page)
         content = (root / OFFERED / f"{each.page}.ipynb").read_bytes()
@@ -43,10 +42,6 @@ def put_notebooks(root=ROOT):
 def notebook_of(page):
     """book/gpt/cache -> gpt/cache.ipynb"""
     return f"{page.removeprefix('book/')}.ipynb"
-
-
-def digest(content):
-    return hashlib.sha256(content).hexdigest()[:16]
 
 
 def contents(root=ROOT):

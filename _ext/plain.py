@@ -10,7 +10,7 @@ The first cell says how to get `src`; if the book names a repository, it install
 
 import copy
 import re
-from dataclasses import dataclass
+from collections import namedtuple
 from urllib.parse import urljoin
 
 from card import as_markdown
@@ -200,13 +200,8 @@ class Texts:
         return [_bold(number, title), ""], Box(mark, ["", "∎"] if kind == "proof" else [])
 
 
-@dataclass
-class Box:
-    """One that is open: its fence, the lines that end it, whether its lines are quoted."""
-
-    fence: str
-    end: list[str]
-    quoted: bool = False
+# One that is open: its fence, the lines that end it, whether its lines are quoted.
+Box = namedtuple("Box", "fence end quoted", defaults=[False])
 
 
 def _folded(title):

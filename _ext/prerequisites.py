@@ -4,6 +4,10 @@ The directive `prerequisites` becomes a list of all chapters, each a link, in th
 Behind each stand the numbers of those that it names in its first sentence after *You need*. (What
 comes ready-made is said in a second.) What follows through other chapters is left out: if C needs
 B, and B needs A, C does not list A.
+
+The contents beside each page say how long reading takes: minutes at each chapter, hours at each
+part. They are those that the box at the head of each chapter names, and of which the landing page
+has the sum.
 """
 
 import re
@@ -104,27 +108,77 @@ class prerequisites(nodes.Element):  # noqa: N801  docutils names its nodes so
 class Prerequisites(SphinxDirective):
     def run(self):
         root = Path(self.env.app.confdir)
-        node = prerequisites()
-        node["chapters"] = chapters(root)
-        node["captions"] = [part["caption"] for part in parts(root)]
-        for each in node["chapters"]:  # the page is written anew when one of them changes
+        found, captions = chapters(root), [part["caption"] for part in parts(root)]
+        for each in found:  # the page is written anew when one of them changes
             self.env.note_dependency(str(root / f"{each.page}.md"))
-        return [node]
+        return [prerequisites("", chapters=found, captions=captions)]
 
 
 def put(app, doctree, docname):
-    """Put the list in place; only pages in a browser have one."""
+    """Put the list in place."""
     for node in list(doctree.findall(prerequisites)):
         titles, addresses = {}, {}
-        for each in node["chapters"] if app.builder.format == "html" else ():
+        for each in node["chapters"]:
             titles[each.label] = app.env.titles[each.page].astext().split(": ")[0]
             addresses[each.label] = app.builder.get_relative_uri(docname, each.page)
-        made = columns(node["chapters"], titles, addresses, node["captions"]) if titles else ""
-        node.replace_self([nodes.raw("", made, format="html")] if made else [])
+        made = columns(node["chapters"], titles, addresses, node["captions"])
+        node.replace_self(nodes.raw("", made, format="html"))
+
+
+# ---- the contents --------------------------------------------------------------------------------
+
+
+def with_times(contents, found, addresses):
+    """The contents of the book, of which each link to a chapter says how long it takes.
+
+    Args:
+        contents: a soup, with a caption and a list for each part; it is changed.
+        found: the chapters. addresses: where the link to each of them leads, by label.
+    """
+    chapter_at = {addresses[each.label]: each for each in found}
+    for caption in contents.select("p.caption"):
+        links = caption.find_next_sibling("ul").select("a[href]")
+        here = [chapter_at[link["href"]] for link in links if link["href"] in chapter_at]
+        if not here or caption.select(".time"):
+            continue
+        _say(contents, caption, f"{hours(here):g} hours")
+        for link in links:
+            if link["href"] in chapter_at:
+                _say(contents, link, f"{chapter_at[link['href']].minutes} min")
+    return contents
+
+
+def _say(contents, element, time):
+    said = contents.new_tag("span", attrs={"class": "time"})
+    said.string = time
+    element.extend([" ", said])
+
+
+def add_times(app, pagename, templatename, context, doctree):
+    """Let the theme's function for the contents add them; a page's link to itself is a mere #."""
+    make = context.get("generate_toctree_html")
+    if not make:
+        return
+    found = app.env.chapters_with_times
+    addresses = {
+        each.label: "#"
+        if each.page == pagename
+        else app.builder.get_relative_uri(pagename, each.page)
+        for each in found
+    }
+    context["generate_toctree_html"] = lambda *args, **options: with_times(
+        make(*args, **options), found, addresses
+    )
+
+
+def read_times(app, env):
+    """Once for all pages."""
+    env.chapters_with_times = chapters(Path(app.confdir))
 
 
 def setup(app):
+    app.connect("env-check-consistency", read_times)
+    app.connect("html-page-context", add_times, priority=600)  # behind the theme, at 500
     app.add_node(prerequisites)
     app.add_directive("prerequisites", Prerequisites)
     app.connect("doctree-resolved", put)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

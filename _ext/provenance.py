@@ -23,6 +23,7 @@ def provenance(command, root=ROOT):
     """
     import torch
 
+    name, abilities = processor()
     changed = git(root, "status", "--porcelain", "--", ".", ":(exclude)results")
     return {
         "command": command,
@@ -31,8 +32,8 @@ def provenance(command, root=ROOT):
         "python": platform.python_version(),
         "torch": version("torch"),
         "system": f"{platform.system()} {platform.machine()}",
-        "processor": processor(),
-        "flags": abilities(),
+        "processor": name,
+        "flags": abilities,
         "threads": torch.get_num_threads(),
         "date": str(date.today()),
     }
@@ -62,20 +63,16 @@ def git(root, *arguments):
 
 
 def processor():
-    """The name of the processor, as far as the system tells it."""
-    try:
-        return re.search(r"model name\s*:\s*(.*)", Path("/proc/cpuinfo").read_text())[1]
-    except (OSError, TypeError):
-        return platform.processor() or platform.machine()
+    """(name, abilities) of the processor, as far as the system tells.
 
-
-def abilities():
-    """What tells processors of one name apart: family, model, and the instructions that count."""
+    Abilities tell those of one name apart: family, model, and the instructions that count.
+    """
     try:
         about = Path("/proc/cpuinfo").read_text()
     except OSError:
-        return platform.machine()
-    said = dict(re.findall(r"^(cpu family|model|flags|Features)\s*:\s*(.*)$", about, re.MULTILINE))
+        return platform.processor() or platform.machine(), platform.machine()
+    said = dict(re.findall(r"^([\w ]+?)\s*:\s*(.*)$", about, re.MULTILINE))
     has = set(said.get("flags", said.get("Features", "")).split())
     numbers = [f"{name} {said[key]}" for name, key in NUMBERS.items() if key in said]
-    return " ".join([*numbers, *(name for name in FLAGS if name in has)])
+    name = said.get("model name") or platform.processor() or platform.machine()
+    return name, " ".join([*numbers, *(flag for flag in FLAGS if flag in has)])

@@ -183,9 +183,13 @@ def link(domain, kind, name, text, page):
 def lead_to_chapters(app, doctree):
     """Put a link to its chapter behind each function and class of the reference."""
     page = app.env.docname
+    for node in doctree.findall():  # else each page would be kept with all that is known of others
+        node.document = doctree
     for entry in doctree.findall(addnodes.desc) if page.startswith(PAGES) else ():
         signature = entry.next_node(addnodes.desc_signature)
         module, name = signature["module"], signature["fullname"]
+        for each in chapters_of(module):  # which lead to here by what they import
+            app.env.note_dependency(str(ROOT / f"book/{each}.md"))
         chapter = None if "." in name else chapter_of(module, name)
         if chapter:
             shown = link("std", "doc", f"/book/{chapter}", "chapter", page)
@@ -219,4 +223,3 @@ def setup(app):
     app.connect("doctree-read", lead_to_chapters)
     app.connect("doctree-read", lead_to_code)
     app.connect("html-page-context", name_parameters)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -10,16 +10,15 @@ keeps the seconds that each file took (`shares.py`).
 
 import json
 import math
-import time
 from collections import defaultdict
 from pathlib import Path
 
 import pytest
-from dependencies import RUNS_TESTS, digest, files_in, state_of_chapter, state_of_test
+from dependencies import RUNS_TESTS, digest, files_in, kept, state_of_chapter, state_of_test
 from provenance import git
-from shares import expected, foretold, keep, slower, together
+from shares import expected, foretold, keep, together
 
-EXECUTED = Path("_build", "executed.json")  # {chapter: its state and when}, by `make book`
+EXECUTED = Path("_build", "chapters.json")  # {chapter: its state}, by `make book`
 PASSED = Path("_build", "passed.json")
 RUN = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)  # to the end
 
@@ -42,15 +41,9 @@ def states_of(places, root):
     return states
 
 
-def kept(path):
-    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-
-
-def executed(paths, root, now=None):
+def executed(paths, root):
     """Remember that the builder has executed these chapters, and found no fault."""
-    found = kept(root / EXECUTED)
-    for name, state in states_of(paths, root).items():
-        found[name] = {"state": state, "at": now or time.time()}
+    found = kept(root / EXECUTED) | states_of(paths, root)
     (root / EXECUTED).parent.mkdir(exist_ok=True)
     (root / EXECUTED).write_text(json.dumps(found), encoding="utf-8")
 
@@ -70,7 +63,7 @@ class Seen:
 
     def __init__(self, config):
         self.config, self.root = config, config.rootpath
-        self.passed, self.states, self.left_out, self.by_builder = {}, {}, set(), {}
+        self.passed, self.states, self.left_out, self.by_builder = {}, {}, set(), set()
         self.seconds, self.failed = defaultdict(float), set()
         if hasattr(config, "workerinput"):
             self.left_out = set(config.workerinput["left_out"])
@@ -78,16 +71,13 @@ class Seen:
             places = [config.invocation_params.dir / each for each in config.args]
             self.states = states_of(places, self.root)
             self.passed = kept(self.root / PASSED)
-            self.by_builder = {
-                name: each["at"]
-                for name, each in kept(self.root / EXECUTED).items()
-                if self.states.get(name) == each["state"]
-            }
+            same = self.states.items() & kept(self.root / EXECUTED).items()
+            self.by_builder = {name for name, _ in same}
             self.again = drawn(self.by_builder, self.root)
-            self.left_out = self.by_builder.keys() - self.again
+            self.left_out = self.by_builder - set(self.again)
             if config.option.seen == "changed":
                 same = {name for name, _ in self.states.items() & self.passed.items()}
-                self.left_out = self.by_builder.keys() | same
+                self.left_out = self.by_builder | same
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node):
@@ -96,14 +86,12 @@ class Seen:
     def pytest_report_header(self):
         left = self.states.keys() - self.left_out
         workers = getattr(self.config.option, "numprocesses", None) or 1
-        duration = foretold(slower(workers) * together(expected(left), workers))
+        duration = foretold(together(expected(left), workers))
         lines = [f"files: {len(left)} of {len(self.states)}, {duration}"] if self.states else []
-        if taken := self.by_builder.keys() & self.left_out:
-            minutes = (time.time() - min(self.by_builder[name] for name in taken)) / 60
+        if taken := self.by_builder & self.left_out:
             lines.append(
-                f"{len(taken)} chapters: executed by `make book` at most {math.ceil(minutes)} "
-                f"minutes ago, unchanged since; nbval runs {len(left & self.by_builder.keys())} "
-                "of that build again"
+                f"{len(taken)} chapters: executed by `make book`, unchanged since; nbval runs "
+                f"{len(left & self.by_builder)} of that build again"
             )
         return lines
 

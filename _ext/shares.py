@@ -1,15 +1,12 @@
 """How many work side by side, and how long it takes: ``python _ext/shares.py`` prints the first.
 
-`seconds.json` keeps the seconds that each chapter and each module of tests took on a quiet machine,
-and beside them, under "pace", how long that machine took for a fixed piece of work. The same work
-tells, before anything is announced, how much slower it goes here and now.
+`seconds.json` keeps the seconds that each chapter and each module of tests took on a quiet machine.
+Elsewhere all may take longer: once a chapter is done, `make book` tells the time left at its pace.
 ``pytest --nbval --measure book tests`` writes the file; given some of these, it renews theirs only.
 """
 
 import json
 import os
-import subprocess
-import sys
 from math import ceil, floor
 from pathlib import Path
 from statistics import median
@@ -18,7 +15,6 @@ import psutil
 
 KEPT = Path(__file__).with_name("seconds.json")
 MEMORY = 4 * 2**30  # bytes that a chapter may take
-PACE = "pace"  # among the names of files
 LEEWAY = 1.2  # times as long, or as short
 MOST = 8  # workers: with more, all would wait for the longest chapter
 
@@ -43,38 +39,13 @@ def available_cores(limit=Path("/sys/fs/cgroup/cpu.max")):
 
 def seconds(kept=KEPT):
     """{path of a chapter or a module of tests, from the root: the seconds that it took}."""
-    found = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else {}
-    return {name: taken for name, taken in found.items() if name != PACE}
-
-
-WORK = """
-import time, numpy
-begun, rows = time.perf_counter(), numpy.ones((200, 200), "float32")
-for _ in range(3_000):
-    rows = rows @ rows / 200
-    sum(each * each for each in range(5_000))
-print(time.perf_counter() - begun)
-"""
-
-
-def pace(workers):
-    """Seconds for a fixed piece of work, if as many do it side by side as will work."""
-    command, alone = [sys.executable, "-c", WORK], os.environ | {"OMP_NUM_THREADS": "1"}
-    told = [subprocess.Popen(command, env=alone, stdout=subprocess.PIPE) for _ in range(workers)]
-    return max(float(each.communicate()[0]) for each in told)
-
-
-def slower(workers, kept=KEPT):
-    """How many times as long as on the machine that was measured it takes here and now."""
-    found = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else {}
-    return pace(workers) / found[PACE] if PACE in found else 1.0
+    return json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else {}
 
 
 def keep(measured, root, kept=KEPT):
     """Renew the seconds of some files, and forget files that are gone."""
     found = sorted((seconds(kept) | measured).items())
     rounded = {name: round(taken, 1) for name, taken in found if (root / name).exists()}
-    rounded = {PACE: round(pace(usual_workers()), 2)} | rounded
     kept.write_text(json.dumps(rounded, indent=0) + "\n", encoding="utf-8")
 
 
@@ -101,9 +72,5 @@ def foretold(duration):
     return f"{least} to {most} min" if duration > 60 else told(duration)
 
 
-def usual_workers():
-    return workers(available_cores(), psutil.virtual_memory().available)
-
-
 if __name__ == "__main__":
-    print(usual_workers())
+    print(workers(available_cores(), psutil.virtual_memory().available))

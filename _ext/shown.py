@@ -20,8 +20,11 @@ from sphinx import addnodes
 REFERENCES = ("ref", "numref", "eq", "prf:ref", "term", "doc", "cite", "cite:t", "cite:p")
 EXPLICIT = re.compile(r"(.+?)\s*<([^<>]+)>", re.DOTALL)  # words of one's own for a target
 FENCE = re.compile(r"(`{3,}|:{3,})(?:\{([\w:-]+)\} ?(.*)|.*)")
-# A code span, with the name of a role before it or not.
-SPAN = re.compile(r"(?:\{([\w:+.-]+)\})?(?<!`)(`+)(?!`)(.+?)(?<!`)\2(?!`)", re.DOTALL)
+# A fence, with the plain code that it opens; or a code span, and the name of a role before it.
+SPAN = re.compile(
+    r"(?m:^(`{3,}|:{3,})(?:\{[\w:-]+\}.*|[^\n{].*\n(?s:.*?)^\1|)$)"
+    r"|(?:\{(?P<role>[\w:+.-]+)\})?(?<!`)(?P<mark>`+)(?!`)(?P<content>(?s:.+?))(?<!`)(?P=mark)(?!`)"
+)
 OPTION = re.compile(r":([\w-]+): *(.*)")
 PARTS = ("exercise", "solution")  # what has its beginning and its end in different cells
 PART = re.compile(r"^```\{(exercise|solution)-(start|end)\}", re.MULTILINE)
@@ -116,32 +119,10 @@ def replaced(source, show):
     """Markdown with each role replaced by what `show(role, content)` says, None for itself."""
 
     def role_or_code(match):
-        new = show(match[1], match[3]) if match[1] else None
+        new = show(match["role"], match["content"]) if match["role"] else None
         return match[0] if new is None else new
 
-    return "".join(
-        SPAN.sub(role_or_code, text) if prose else text for prose, text in pieces(source)
-    )
-
-
-def pieces(source):
-    """(is it prose?, text) of Markdown, in order; fences, and what plain fences hold, are none."""
-    prose, code = [], None
-    for line in source.splitlines(keepends=True):
-        fence = FENCE.fullmatch(line.rstrip("\n"))
-        if not (fence or code):
-            prose.append(line)
-            continue
-        if prose:
-            yield True, "".join(prose)
-            prose = []
-        yield False, line
-        if code and fence and fence[0] == code:
-            code = None
-        elif not code and fence and not fence[2] and fence[0] != fence[1]:
-            code = fence[1]  # a block of plain code: it names its language
-    if prose:
-        yield True, "".join(prose)
+    return SPAN.sub(role_or_code, source)
 
 
 @cache

@@ -37,10 +37,6 @@ def forget_page(app, env, page):
     all_uses(env).pop(page, None)
 
 
-def merge_uses(app, env, pages, other):
-    all_uses(env).update({page: all_uses(other)[page] for page in pages})
-
-
 def introduced(env, names):
     """The page and the anchor where one of an entry's names is linked first, or None."""
     for page, anchors in sorted(all_uses(env).items(), key=lambda use: place(env, use[0])):
@@ -77,7 +73,7 @@ def extend_index(app, env):
 
 def say_where(app, doctree, docname):
     """Under each entry of the glossary, a link to the section that introduces it."""
-    if docname != GLOSSARY or app.builder.format != "html":
+    if docname != GLOSSARY:
         return
     for item, names in entries(doctree):
         if where := introduced(app.env, names):
@@ -93,7 +89,6 @@ def say_where(app, doctree, docname):
 def setup(app):
     app.connect("doctree-read", note_uses)
     app.connect("env-purge-doc", forget_page)
-    app.connect("env-merge-info", merge_uses)
     app.connect("env-check-consistency", extend_index)
     app.connect("doctree-resolved", say_where)
-    return {"env_version": 2, "parallel_read_safe": True, "parallel_write_safe": True}
+    return {"env_version": 2}

@@ -1,17 +1,7 @@
-"""A page loads what it shows, and no more: less to fetch, and less to read before it can be read.
+"""A style sheet of the site holds what its pages show, and no more.
 
-* `without_idle_scripts` takes a script off every page on which it has nothing to do: MathJax where
-  there is no formula, the search index where nobody searches. The theme's script of two thousand
-  icons is on no page: the same icons are in a font.
-* `without_plain_spans` takes away the elements that the colouring of code puts around blanks, and
-  around names and signs that have the colour of the text.
-* `with_lines` puts an element around each line of code: on a phone lines are wrapped.
-* `trim` reads the finished site and takes out of the style sheets each rule about a class that no
-  page has and no script names, of the font of icons all that no rule shows, and of the files those
-  that no page can ask for: maps of sources, and MathJax for other kinds of input and output.
-* `describe` writes the sentence that search engines and previews show.
-
-Only the builder of the site does this; what it leaves out is tested in `tests/test_site.py`.
+`trim` takes out of the style sheets each rule about a class that no page has and no script names,
+and out of the font of icons all that no rule shows. It halves what a page of plain text loads.
 """
 
 import html
@@ -21,62 +11,11 @@ from itertools import pairwise
 from pathlib import Path
 
 import tinycss2
-from docutils import nodes
 from fontTools import subset
 
-# What a page must contain for a script to be of use on it; never: nothing.
-NEVER = "\0"
-NEEDS = {
-    "fontawesome.js": NEVER,
-    "tex-chtml.js": 'class="math ',
-    "formulas.js": 'class="math ',
-    "searchindex.js": 'id="search-results"',  # elsewhere `_static/reader.js` fetches it
-    "clipboard.min.js": "<pre>",
-    "copybutton.js": "<pre>",
-    "togglebutton.js": "dropdown admonition",
-    "design-tabs.js": "sd-tab-",
-}
-SCRIPT = re.compile(
-    r'[ \t]*<script[^>]*\bsrc="(?:[^"?]*/)?([^"/?]+)(?:\?[^"]*)?"[^>]*></script>\n?'
-)
-SETTINGS = re.compile(r"[ \t]*<script>window\.MathJax = .*?</script>\n?")  # beside MathJax only
-
-MATHJAX = ("tex-chtml.js", "input/tex/", "output/chtml/")  # what our formulas ask for
 ICONS = "fa-solid-900"  # the one font of icons that the pages show
 ICON = re.compile("[\ue000-\uf8ff]")
 ESCAPED = re.compile(r"\\([ef][0-9a-f]{3})\b", re.IGNORECASE)
-
-
-def without_idle_scripts(text):
-    """A page without the scripts that have nothing to do on it."""
-
-    def keep(found):
-        return found[0] if NEEDS.get(found[1], "") in text else ""
-
-    text = SCRIPT.sub(keep, text)
-    return text if NEEDS["tex-chtml.js"] in text else SETTINGS.sub("", text)
-
-
-PLAIN_SPANS = re.compile(r'<span class="(?:w">(\s*)|(?:n|nn|p)">([^<]*))</span>')
-
-
-def without_plain_spans(text):
-    """A page on which no element surrounds code that would look the same without it."""
-    return PLAIN_SPANS.sub(r"\1\2", text)
-
-
-CODE = re.compile(r'(<div class="highlight"><pre>(?:<span></span>)?)(.*?)(</pre>)', re.DOTALL)
-LINE = re.compile(r".*\n|.+")
-
-
-def with_lines(text):
-    """A page of whose code each line is an element."""
-
-    def divided(found):
-        lines = LINE.sub(r'<span class="line">\g<0></span>', found[2])
-        return f"{found[1]}{lines}{found[3]}"
-
-    return CODE.sub(divided, text)
 
 
 def words_of(site):
@@ -148,46 +87,15 @@ def trim_icons(fonts, icons):
     subsetter.populate(unicodes=map(ord, icons))
     subsetter.subset(font)
     subset.save_font(font, str(fonts / f"{ICONS}.woff"), options)
-    for file in fonts.glob("fa-*.[tw]*"):
-        if file.suffix != ".woff":
-            file.unlink()
 
 
 def trim(app, error):
-    """Make the finished site as light as what it shows."""
-    if error or app.builder.name != "html":
-        return
-    site, static = Path(app.outdir), Path(app.outdir, "_static")
-    for page in site.rglob("*.html"):
-        if not page.is_relative_to(static):
-            text = page.read_text(encoding="utf-8")
-            text = with_lines(without_plain_spans(without_idle_scripts(text)))
-            page.write_text(text, encoding="utf-8")
-    for file in static.rglob("fontawesome.js*"):
-        file.unlink()
-    for file in static.rglob("*.map"):
-        file.unlink()
-    mathjax = static / "mathjax"
-    for file in mathjax.rglob("*"):
-        if file.is_file() and not file.relative_to(mathjax).as_posix().startswith(MATHJAX):
-            file.unlink()
-    icons = trim_styles(static, words_of(site))
-    trim_icons(static / "vendor" / "fontawesome" / "webfonts", icons)
-
-
-def describe(app, pagename, templatename, context, doctree):
-    """Put the question of a chapter, or the first paragraph of another page, in the page's head."""
-    if doctree is None or app.builder.name != "html":
-        return
-    leads = (each for each in doctree.findall(nodes.container) if "lead" in each["classes"])
-    first = next(next(leads, doctree).findall(nodes.paragraph), None)
-    if first is not None:
-        text = html.escape(" ".join(first.astext().split()), quote=True)
-        metatags = context.get("metatags", "")
-        context["metatags"] = f'{metatags}<meta name="description" content="{text}" />\n'
+    """Make the style sheets of the finished site as light as what it shows."""
+    if not error:
+        static = Path(app.outdir, "_static")
+        icons = trim_styles(static, words_of(Path(app.outdir)))
+        trim_icons(static / "vendor" / "fontawesome" / "webfonts", icons)
 
 
 def setup(app):
-    app.connect("html-page-context", describe)
-    app.connect("build-finished", trim, priority=900)  # after all who copy files
-    return {"parallel_read_safe": True, "parallel_write_safe": True}
+    app.connect("build-finished", trim, priority=900)  # after all who copy files or finish pages

@@ -2,7 +2,7 @@
    (Alt and P), on which the arrows lead from section to section. A click enlarges a figure, and so
    does a button in its caption. Of a long table five rows are shown. The index
    of the search comes when somebody is about to type. A glossary and
-   a table of topics have an A to Z and a filter. A link shows what it leads to (_ext/previews.py). */
+   a table of topics have an A to Z and a filter. A link shows what it leads to (_ext/finish.py). */
 "use strict";
 
 const page = document.documentElement;

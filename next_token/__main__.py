@@ -7,6 +7,7 @@ for torch, nor have the processes that it starts: they import this module, too. 
 """
 
 import argparse
+import io
 import shlex
 import sys
 from collections.abc import Callable, Sequence
@@ -16,18 +17,25 @@ from typing import Any
 from .shards_of_files import tokenize_files
 from .streams import unescaped
 
+IN_FLAGS = {"document_separator": "--separator", "cut=True": "--cut"}  # how `src` calls them
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; return the exit status."""
     arguments = sys.argv[1:] if arguments is None else arguments
     options = _parser(light=arguments[:1] == ["tokenize"]).parse_args(arguments)
+    if isinstance(sys.stdout, io.TextIOWrapper):  # which may not know all characters of a sample
+        sys.stdout.reconfigure(errors="replace")
     try:
         options.command(options)
     except KeyboardInterrupt:
         print("\ninterrupted; a run that was saved goes on with --resume", file=sys.stderr)
         return 130
     except (OSError, ValueError, TypeError, FloatingPointError) as error:
-        print(f"error: {error}", file=sys.stderr)
+        message = str(error)
+        for argument, flag in IN_FLAGS.items():
+            message = message.replace(argument, flag)
+        print(f"error: {message}", file=sys.stderr)
         return 1
     return 0
 

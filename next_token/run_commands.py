@@ -12,6 +12,7 @@ import json
 import shlex
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -22,13 +23,14 @@ from src.gpt.gpt1_finetuning import FinetuneConfig
 from src.gpt.released import Run, floor_of, open_run, read_toml, scores
 from src.likelihood.evaluation import bootstrap, total
 from src.texts import corpora, labelled
+from src.tokens.files import naming
 from src.tokens.folders import open_tokenizer
 from src.tools import parallel, runtime
 
 from . import run_log, runs
 from .run_config import OF_TEXT, RunConfig
 from .runs import config_in, train_run
-from .streams import unescaped
+from .streams import check_plain, unescaped
 from .yardsticks import yardsticks
 
 # Adds a command, which is called as its function is: (function, options of argparse) -> its parser.
@@ -107,6 +109,8 @@ def train(options: argparse.Namespace) -> None:
             f"expected no {', '.join(own)} beside init_from, which has its own tokenizer: that of "
             f"{config.data.init_from}"
         )
+    if not options.resume:
+        check_plain(config.data.text)
     if (refused := sorted(flags["data"].keys() & set(OF_TEXT))) and config.shards():
         raise ValueError(
             f"expected no {', '.join(refused)} for {config.data.text}, which holds tokens already: "
@@ -164,6 +168,7 @@ def evaluate(options: argparse.Namespace) -> None:
             raise ValueError(f"{name} is empty (test = 0 in the run's settings): name a text")
     else:
         name = options.text or "python-docs"
+        check_plain(name)
         documents = list(corpora.load(name))
     scored = scores(run, documents, stride=options.stride)
     score = total(scored)
@@ -336,10 +341,17 @@ def finetune(options: argparse.Namespace) -> None:
 def classify(options: argparse.Namespace) -> None:
     """Print label and probability for each line of a file; a blank line stays blank."""
     tuned = gpt1_finetuning.load(options.folder, device=runtime.device())
+    if options.cut:
+        tuned = replace(tuned, forms=replace(tuned.forms, cut=True))
     text = sys.stdin.read() if options.file == "-" else Path(options.file).read_bytes().decode()
     text = text.removeprefix("\ufeff")  # a byte-order mark
     lines = text.removesuffix("\n").split("\n")  # splitlines would cut at U+2028 and others, too
-    examples = [_texts(line, tuned.forms.family) for line in lines if line.strip()]
+    examples = []
+    for number, line in enumerate(lines, start=1):
+        if line.strip():
+            with naming(f"line {number}"):
+                examples.append(_texts(line, tuned.forms.family))
+                tuned.forms.tensors(examples[-1:])  # refused here rather than among all others
     answers = iter(gpt1_finetuning.predict(tuned, examples))
     for line in lines:
         if not line.strip():
@@ -454,7 +466,7 @@ def add_to(command: Add) -> argparse.ArgumentParser:
     one.add_argument("task", type=Path, help="examples, one JSON object a line")
     one.add_argument("--folder", type=Path, required=True, help="where the model is kept")
     one.add_argument("--labels", type=int, help="learn from so many examples (default: all)")
-    one.add_argument("--cut", action="store_true", help="cut texts that are too long at their ends")
+    _add_cut(one)
     one.add_argument("--quiet", action="store_true", help="no progress bar")
     for name, kind, what in FINETUNE_FLAGS:
         one.add_argument(
@@ -468,7 +480,12 @@ def add_to(command: Add) -> argparse.ArgumentParser:
     one.add_argument("folder", type=Path, help="of a fine-tuned model")
     what = "lines as in a file of examples, or texts with tabs between (default -: standard input)"
     one.add_argument("file", nargs="?", default="-", help=what)
+    _add_cut(one)
     return of_train
+
+
+def _add_cut(one: argparse.ArgumentParser) -> None:
+    one.add_argument("--cut", action="store_true", help="cut texts that are too long at their ends")
 
 
 def _add_folder(parser: argparse.ArgumentParser) -> None:

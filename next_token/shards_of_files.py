@@ -115,7 +115,8 @@ def tokenize_files(
         if not told["train"].documents:
             raise ValueError(
                 f"expected documents to train on, got {sum(p.documents for p in told.values())} "
-                "in all, none of them in the training part: give more text or smaller shares"
+                "in all, none of them in the training part: give more text, smaller shares, or a "
+                "--separator that makes more documents of it"
             )
         sources = [{"name": Path(f).name, "size": Path(f).stat().st_size} for f in files]
         write_manifest(partial, chosen, told, sources=sources, tokens_per_shard=tokens_per_shard)

@@ -16,22 +16,17 @@ from torch import Tensor
 
 from src.gpt.gpt2 import GPT
 from src.gpt.sampling import Filter, draw
-from src.likelihood.models import device_of, last_logits
+from src.likelihood.models import device_of, evaluating, last_logits
 from src.tokens.bytes import Tokenizer
 
 
 class Reader:
-    """Reads one text that grows, each token once: keys and values are kept.
-
-    Args:
-        model: in evaluation mode.
-    """
+    """Reads one text that grows, each token once: keys and values are kept."""
 
     def __init__(self, model: GPT):
         self.model, self.cache = model, model.new_cache()
         self._read: list[int] = []
 
-    @torch.inference_mode()
     def logits(self, ids: Sequence[int]) -> Tensor:
         """The logits of the next token, (1, V).
 
@@ -50,7 +45,8 @@ class Reader:
         for part in self.cache:
             part.length = known
         new = torch.tensor([ids[known:]], device=device_of(self.model))
-        found = last_logits(self.model, new, cache=self.cache)
+        with evaluating(self.model), torch.inference_mode():
+            found = last_logits(self.model, new, cache=self.cache)
         self._read = [*ids]
         return found
 

@@ -2,9 +2,9 @@
 
     bytes of a file -> decompressed -> UTF-8 -> documents -> parts          (a few MB at a time)
 
-A file holds plain text, or one JSON object a line (`.jsonl`, `.ndjson`). Either may be compressed
-with gzip or Zstandard, which its first bytes tell. In plain text a separator stands between two
-documents; without one, a document is a block of whole paragraphs, as in `corpora.load`.
+A file holds plain text, or one JSON object a line (`.jsonl`, `.ndjson`, `.json`). Either may be
+compressed with gzip or Zstandard, which its first bytes tell. In plain text a separator stands
+between two documents; without one, a document is a block of whole paragraphs, as in `corpora.load`.
 
 A very long document comes in several parts. It is cut before white space that follows another
 character, where GPT-2's pattern ends a word anyway: so its ids are those of the uncut text.
@@ -30,6 +30,7 @@ LEAST_BLOCK = 1 << 14  # characters; a block of paragraphs has at least as many
 LONGEST_PART = 1 << 20  # characters; a longer document comes in parts
 LONGEST_WORD = 1 << 24  # characters without white space, or of a line of JSON
 _CHUNK = 1 << 18  # bytes
+_JSON, _PACKED = (".jsonl", ".ndjson", ".json"), (".gz", ".zst")
 
 # Blank lines and the white space before them, if something that can be seen follows. It begins
 # after a visible character, so that a run of white space is looked at once.
@@ -62,8 +63,8 @@ def parts_of_file(
     a byte-order mark at its beginning.
 
     Args:
-        path: a file of text, or of JSON objects if it is called `.jsonl` or `.ndjson`, perhaps with
-            `.gz` or `.zst` behind.
+        path: a file of text, or of JSON objects if it is called `.jsonl`, `.ndjson` or `.json`,
+            perhaps with `.gz` or `.zst` behind.
         separator: what stands between two documents of plain text; None: they are blocks of whole
             paragraphs, of at least `LEAST_BLOCK` characters.
         field: where an object has its text.
@@ -89,15 +90,24 @@ def parts_of_file(
         yield from _text_parts(texts, path, separator)
 
 
+def check_plain(path: str | os.PathLike[str]) -> None:
+    """Refuse what its name says is JSON or compressed, for a command that takes plain text."""
+    if Path(path).is_file() and Path(path).suffix.lower() in (*_JSON, *_PACKED):
+        raise ValueError(
+            f"expected plain text, got {path}: `next-token tokenize FILE --folder TOKENS` reads "
+            "JSON lines and what is compressed, `next-token train TOKENS` what it made of them"
+        )
+
+
 def _is_json_lines(path: Path) -> bool:
     name = path.name.lower().removesuffix(".gz").removesuffix(".zst")
-    return name.endswith((".jsonl", ".ndjson"))
+    return name.endswith(_JSON)
 
 
 def unescaped(text: str) -> str:
-    r"""The text with \n, \t and \\ as what they stand for; all other characters are themselves."""
-    meant = {"n": "\n", "t": "\t", "\\": "\\"}
-    return re.sub(r"\\([nt\\])", lambda found: meant[found[1]], text)
+    r"""The text with \n, \r, \t and \\ as what they stand for; all others are themselves."""
+    meant = {"n": "\n", "r": "\r", "t": "\t", "\\": "\\"}
+    return re.sub(r"\\([nrt\\])", lambda found: meant[found[1]], text)
 
 
 # ---- bytes and characters ------------------------------------------------------------------------
@@ -182,6 +192,11 @@ def _json_parts(texts: Iterable[str], path: Path, field: str) -> Iterator[Part]:
         if not line.strip():
             continue
         place = f"{path}, line {number}"
+        if line.lstrip().startswith("["):
+            raise ValueError(
+                f"expected a JSON object in {place}, got an array: write each of its objects in a "
+                f"line of its own, as does jq -c '.[]' {path.name} > new.jsonl"
+            )
         try:
             held = json.loads(line)
         except (ValueError, RecursionError) as error:

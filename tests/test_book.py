@@ -18,11 +18,11 @@ import pytest
 import torch
 import yaml
 from chapters import ROOT, Page, chapters, choose, pages, read
-from execute import files_of as toc_files
 from jupytext.config import load_jupytext_configuration_file
 from packaging.requirements import Requirement
 from pybtex.database import parse_string
 from recipe import HEADER, cites
+from sphinx_external_toc.parsing import parse_toc_data as toc_files
 
 PAGES = [path.relative_to(ROOT).as_posix() for path in pages()]
 NOTEBOOKS = [path.relative_to(ROOT).as_posix() for path in chapters()]

@@ -607,6 +607,8 @@ WRONG = {
         ("pre_tokenizer", "add_prefix_space"): ["yes"],
         ("pre_tokenizer", "use_regex"): [1],
         ("normalizer",): [{"type": "NFKC"}],
+        ("truncation",): [{"max_length": 8, "strategy": "LongestFirst", "stride": 0}],
+        ("padding",): [{"strategy": {"Fixed": 8}, "pad_id": 0, "pad_token": END}],
         ("post_processor",): [{"type": "TemplateProcessing"}],
     },
 }

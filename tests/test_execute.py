@@ -1,6 +1,5 @@
 """`make book` executes what changed, or what depends on what changed, and nothing else."""
 
-import io
 from types import SimpleNamespace
 
 import execute
@@ -8,14 +7,15 @@ import pytest
 import shares
 from chapters import ROOT, chapters
 from dependencies import RUNS_TESTS
-from execute import CACHE, Progress, files_of, forget_stale, read, state_of_chapter
+from execute import CACHE, Progress, forget_stale, read, state_of_chapter
 from jupyter_cache import get_cache
 from jupyter_cache.base import CacheBundleIn
 
 HEADER = (ROOT / "book/likelihood/surprise.md").read_text(encoding="utf-8").split("\n(")[0]
 
 FILES = {
-    "_toc.yml": "root: index\nchapters:\n- file: book/part/one\n- file: book/part/two\n",
+    "_toc.yml": "format: jb-book\nroot: index\nchapters:\n"
+    "- file: book/part/one\n- file: book/part/two\n",
     "_config.yml": "execute: {timeout: 60}\n",
     "index.md": "# Contents\n",
     **dict.fromkeys(RUNS_TESTS, ""),
@@ -71,11 +71,6 @@ def stale(book):
 
 def test_every_chapter_is_executed_once():
     assert sorted(execute.chapters()) == chapters()
-
-
-def test_files_are_found_however_deep():
-    contents = {"root": "a", "parts": [{"chapters": [{"file": "b", "sections": [{"file": "c"}]}]}]}
-    assert files_of(contents) == ["a", "b", "c"]
 
 
 def test_at_first_every_chapter_is_stale_and_once_executed_none(book):
@@ -184,6 +179,39 @@ def test_after_an_edit_that_no_chapter_imports_the_pages_are_written_again(book,
     assert stale(book) == []
 
 
+@pytest.mark.parametrize(
+    ("name", "old", "new", "kept"),
+    [
+        ("book/part/one.md", "# One", "# Uno", True),
+        ("book/part/three.md", "", "# Three", False),
+        ("src/unused.py", "", "import os", False),
+        ("_config.yml", "60", "61", False),
+    ],
+)
+def test_the_pages_are_kept_after_an_edit_of_their_texts_alone(book, built, name, old, new, kept):
+    take_for_executed(book)
+    assert execute.main([], book) == 0
+    page = book / "_build" / "html" / "page.html"
+    write(page, "")
+    (book / name).touch()
+    edit(book / name, old, new)
+    assert execute.main([], book) == 0
+    assert page.exists() == kept
+
+
+def test_after_a_build_that_failed_no_page_is_kept(book, monkeypatch):
+    """Sphinx would not say again what is wrong with a page that it does not read again."""
+    take_for_executed(book)
+    page = book / "_build" / "html" / "page.html"
+    for status, text in ((0, "# Uno"), (1, "# Une"), (0, "# Eins")):
+        done = SimpleNamespace(returncode=status)
+        monkeypatch.setattr(execute.subprocess, "run", lambda *a, done=done, **k: done)
+        edit(book / "book/part/one.md", "# ", f"{text}\n\n## ")
+        assert execute.main([], book) == status
+        assert page.exists() == (status == 1)
+        write(page, "")
+
+
 FAULTS = {
     "assert 1 == 2, 'not so'": "AssertionError: not so",
     "# +tag raises-exception": "the cell is tagged raises-exception, but it raised nothing",
@@ -218,17 +246,17 @@ def test_each_fault_stops_the_build_and_is_told_with_file_and_line(book, built, 
 # ---- the time left ------------------------------------------------------------------------------
 
 
-def test_the_time_left_is_the_rest_of_the_shares_at_the_pace_so_far():
+def test_the_time_left_is_the_rest_of_the_shares_at_the_pace_so_far(capfd):
     now = [0.0]
     shares_of = {"a": 300.0, "b": 100.0, "c": 200.0}
-    progress = Progress(shares_of, workers=2, clock=lambda: now[0], file=io.StringIO())
+    progress = Progress(shares_of, workers=2, clock=lambda: now[0])
     assert progress.left() == 300.0
     now[0] = 50.0
     assert progress.left() == 250.0
     now[0] = 200.0
     progress.finish("b", 200.0)  # twice its share, as the others will
     assert progress.left() == 2 * 300.0 - 200.0
-    assert progress.file.getvalue() == "   b: 200 s; 1 of 3 chapters, about 7 min left\n"
+    assert capfd.readouterr().out == "   b: 200 s; 1 of 3 chapters, about 7 min left\n"
 
 
 @pytest.mark.parametrize(
@@ -253,4 +281,4 @@ def test_shares_that_are_measured_anew_are_renewed_and_others_kept(tmp_path):
     shares.keep({"a": 1.0, "b": 2.04, "gone": 3.0}, tmp_path, kept)
     shares.keep({"a": 4.0}, tmp_path, kept)
     assert shares.seconds(kept) == {"a": 4.0, "b": 2.0}
-    assert shares.foretold(600 * shares.slower(1, tmp_path / "absent")) == "8 to 12 min"
+    assert shares.foretold(600) == "8 to 12 min"

@@ -9,8 +9,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from docutils import nodes, utils
-from sphinx_exercise.nodes import solution_node
 
 FILE = Path(__file__).resolve().parents[1] / "_ext" / "book_site.py"
 SPEC = importlib.util.spec_from_file_location("book_site", FILE)
@@ -77,14 +75,3 @@ def test_a_reference_calls_a_chapter_by_the_first_half_of_its_title():
     domain = SimpleNamespace(labels=labels)
     book_site.shorten_references(None, SimpleNamespace(get_domain=lambda name: domain))
     assert [title for _, _, title in labels.values()] == ["Masks", "Aside: not a chapter"]
-
-
-def test_a_solution_is_called_so_and_to_which_exercise_it_is_can_be_hidden():
-    link = nodes.reference("", "Exercise 3.4 (How long? ★)")
-    title = nodes.title("", "Solution to ", link)
-    document = utils.new_document("chapter")
-    document += solution_node("", title)
-    book_site.ShortenSolutionTitles(document).run()
-    assert [part.astext() for part in title.children] == ["Solution", " to Exercise 3.4"]
-    assert title.children[1]["classes"] == ["whose"]
-    assert not list(title.findall(nodes.reference))

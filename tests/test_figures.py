@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import subprocess
 import sys
 
@@ -15,7 +16,7 @@ from src.tools import figures
 mpl.use("Agg")
 
 DRAW = """
-import io, sys, matplotlib
+import sys, matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 from src.tools import figures
@@ -24,9 +25,7 @@ figure, axes = plt.subplots()
 figures.band(axes, [1, 2, 3], [[1, 2, 3], [2, 3, 5]], "runs")
 figures.baseline(axes, 1.5, "floor")
 axes.legend()
-buffer = io.BytesIO()
-figure.savefig(buffer, format="svg", metadata={"Date": None})
-sys.stdout.buffer.write(buffer.getvalue())
+sys.stdout.write(figures.svg_of(figure))
 """
 
 
@@ -95,6 +94,22 @@ def test_a_baseline_lies_at_its_value(axes):
 def test_a_band_needs_two_runs_as_long_as_x(axes, runs):
     with pytest.raises(ValueError, match="at least 2 runs of 2 values"):
         figures.band(axes, [1, 2], runs, "bad")
+
+
+def test_panels_side_by_side_are_drawn_again_below_one_another_for_a_phone(axes):
+    figure, panels = plt.subplots(1, 2, figsize=(8.4, 3.6), sharey=True)
+    panels[0].set_ylabel("bits")
+    before = figures.svg_of(figure)
+    narrow = figures.stacked(figure)
+    assert figures.svg_of(figure) == before
+    width, height = map(float, re.search(r'width="(.*?)pt" height="(.*?)pt"', narrow).groups())
+    assert width < 1.1 * 72 * figures.PHONE < height
+    assert (before.count("<!-- bits -->"), narrow.count("<!-- bits -->")) == (1, 2)
+
+
+def test_a_figure_that_fits_a_phone_or_has_no_row_of_panels_is_not_drawn_again(axes):
+    assert figures.stacked(plt.subplots(1, 2, figsize=(4.4, 3))[0]) is None
+    assert figures.stacked(plt.subplots(2, 1, figsize=(8.4, 3))[0]) is None
 
 
 def test_an_attention_map_has_a_row_for_each_query_and_a_column_for_each_key(axes):

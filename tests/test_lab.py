@@ -121,7 +121,7 @@ def test_a_notebook_shows_all_that_its_page_shows(chapter):
     before = None
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
-            assert not [found[0] for found in SPAN.finditer(cell.source) if found[1]]
+            assert not [found[0] for found in SPAN.finditer(cell.source) if found["role"]]
             if cell.source.startswith("**Figure"):
                 kinds = {kind for each in before.outputs for kind in each.get("data", ())}
                 assert kinds & {"image/svg+xml", "image/png", "text/html"}, cell.source[:80]

@@ -150,6 +150,14 @@ def test_what_was_saved_is_loaded_to_the_bit(tmp_path, ids, options):
     assert torch.equal(again(ids), model(ids))
 
 
+@pytest.mark.parametrize("end", [3, None])
+def test_others_stop_at_the_end_token_and_without_one_nowhere(hugging_face, tmp_path, end):
+    gpt = GPTConfig(V, context_length=5, layers=1, heads=2, channels=4)
+    for model in (ours(), GPT(gpt, generator=torch.Generator().manual_seed(0))):
+        found = hugging_face.AutoConfig.from_pretrained(save(model, tmp_path, end=end))
+        assert found.bos_token_id == found.eos_token_id == end
+
+
 # the parts
 
 

@@ -24,7 +24,7 @@ from next_token.run_config import RunConfig
 from next_token.runs import config_in
 from src.gpt import gpt1_finetuning, pretrained
 from src.gpt.gpt2 import GPT, GPTConfig
-from src.gpt.released import open_run, read_toml, scores
+from src.gpt.released import floor_of, open_run, read_toml, scores
 from src.likelihood.evaluation import total
 from src.likelihood.smoothing import NgramModel
 from src.texts import labelled
@@ -133,6 +133,14 @@ def test_texts_are_drawn_from_a_run_and_a_seed_repeats_them(folder, capsys):
     assert len({drawn(*flags, "--seed", seed) for flags in narrowest for seed in "34"}) == 1
 
 
+def test_a_screen_shows_what_it_can_of_a_text(folder, monkeypatch):
+    """One that knows ASCII only, as where a log is kept in an old code."""
+    screen = io.TextIOWrapper(io.BytesIO(), "ascii", write_through=True)
+    monkeypatch.setattr("sys.stdout", screen)
+    assert main(["sample", str(folder), "--prompt", "née", "--tokens", "0"]) == 0
+    assert screen.buffer.getvalue() == b"n?e\n"
+
+
 def test_the_tokens_of_a_text_are_shown(folder, capsys):
     *lines, last = done(capsys, "tokens", folder, "the cat né").splitlines()
     ids = BytePairTokenizer.load(folder / "tokenizer.json").encode("the cat né")
@@ -213,7 +221,7 @@ def test_flags_win_over_a_file_and_a_file_over_the_defaults(text, tmp_path):
 
 @pytest.mark.parametrize(
     ("written", "separator"),
-    [("◆\\n", "◆\n"), ("\\t", "\t"), ("\\\\n", "\\n"), ("\\x41é", "\\x41é"), ("日本", "日本")],
+    [("◆\\n", "◆\n"), ("\\t", "\t"), ("\\r", "\r"), ("\\\\n", "\\n"), ("\\x41é", "\\x41é")],
 )
 def test_any_character_can_separate_documents(tmp_path, capsys, written, separator):
     path = tmp_path / "text.txt"
@@ -308,7 +316,7 @@ def world_run(tmp_path_factory):
 
 
 def test_a_run_on_the_micro_world_draws_its_documents_by_the_seed(world_run):
-    config = open_run(world_run).config
+    config = config_in(open_run(world_run).tables)
     drawn = config.micro_world().sample(400, generator=torch.Generator().manual_seed(3))
     texts = [document.text.split() for document in config.corpus()]
     assert texts == [[*each.words[:-1]] for each in drawn]
@@ -316,7 +324,7 @@ def test_a_run_on_the_micro_world_draws_its_documents_by_the_seed(world_run):
 
 
 def test_a_perfect_model_is_named_beside_the_score(world_run, capsys):
-    out, config = done(capsys, "evaluate", world_run), open_run(world_run).config
+    out, config = done(capsys, "evaluate", world_run), config_in(open_run(world_run).tables)
     test, world = config.parts().test, config.micro_world()
     nats = -sum(world.log_prob(document.text + " <end>") for document in test)
     tokens = sum(len(document.text.split()) + 1 for document in test)
@@ -420,6 +428,9 @@ def test_a_setting_that_cannot_be_is_refused(changes, message):
         ("train --folder new --config missing.toml", "missing.toml"),
         ("train --folder new --heads 3", "channels=128 and heads=3"),
         ("train --folder typo --resume", "expected a run in typo to go on with, found none"),
+        ("train {examples} --folder new", "--folder TOKENS` reads JSON lines"),
+        ("train {run}/log.csv --folder new", r"--separator='\n' makes one of each line"),
+        ("train {text} --folder new --separator @@", "--separator must occur in"),
         ("train {text} --folder {run} --steps 9", "holds a run already"),
         (
             "train --folder {run} --resume --learning-rate 1",
@@ -431,6 +442,7 @@ def test_a_setting_that_cannot_be_is_refused(changes, message):
         ("finetune {run} {examples} --folder {tuned}", "holds a fine-tuned model already"),
         ("classify {run}", "expected a fine-tuned model"),
         ("evaluate missing", "run.toml"),
+        ("evaluate {run} {examples}", "expected plain text"),
         ("plot missing --to none.svg", "log.csv"),
         ("plot {run} --to loss.png", "the name of an SVG after --to"),
         ("plot {run} --to loss.svg --ngram 0", "got 0"),
@@ -539,8 +551,8 @@ def test_a_run_is_drawn_beside_a_model_that_counts(folder, tmp_path, capsys):
 
 def test_a_run_on_the_micro_world_is_drawn_beside_a_perfect_model(world_run, tmp_path, capsys):
     out = done(capsys, "plot", world_run, "--to", tmp_path / "world.svg")
-    config = open_run(world_run).config
-    floor = config.floor_of(list(config.parts().validation))
+    tables = open_run(world_run).tables
+    floor = floor_of(tables, list(config_in(tables).parts().validation))
     assert f"a perfect model: {floor.loss:.4f} nats per token" in out
 
 
@@ -671,8 +683,8 @@ def test_the_lines_of_a_file_are_given_labels_and_probabilities(tuned, tmp_path,
 
 
 def test_lines_are_read_from_the_standard_input_too(tuned, monkeypatch, capsys):
-    monkeypatch.setattr("sys.stdin", io.StringIO("the good cat\n"))
-    assert len(done(capsys, "classify", tuned[0]).splitlines()) == 1
+    monkeypatch.setattr("sys.stdin", io.StringIO("good " * 90 + "\n"))
+    assert len(done(capsys, "classify", tuned[0], "--cut").splitlines()) == 1
 
 
 @pytest.mark.parametrize(
@@ -696,7 +708,8 @@ def test_a_line_is_read_like_one_of_the_examples(line, family, texts):
         ('{"text": ' + "[" * 100_000, "a JSON object with text"),
         ('{"text": 3}', "got 3"),
         ("one\ttwo", "1 texts for classification, got 2"),
-        ("good " * 90, "at most 14 tokens"),
+        ("cat\n\n" + "good " * 90, "line 3: expected texts of at most 14 tokens"),
+        ("good " * 90, "--cut cuts them off"),
         ("", "at least one example"),
     ],
 )

@@ -1,22 +1,36 @@
 """What the code that scores and samples asks of any model, and what each model of the book says."""
 
+import ast
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 import torch
 
+from next_token.streaming import stream
+from src.attention.block import Block
 from src.attention.recurrence import LSTM, RNN
 from src.gpt.both_sides import EncoderDecoderLM, EncoderLM
+from src.gpt.choices import choice_scores, greedy_answers
+from src.gpt.gpt1_finetuning import TaskModel, Tuned, predict
 from src.gpt.gpt2 import GPT, GPTConfig
 from src.gpt.in_context import AttentionOnly
-from src.gpt.sampling import generate
-from src.likelihood.evaluation import corpus_perplexity
+from src.gpt.input_forms import InputForms
+from src.gpt.preferences import AnswerPolicy, RewardModel, policy_nats, reinforce_loss, rollouts
+from src.gpt.sampling import beam_search, generate
+from src.likelihood.evaluation import corpus_perplexity, document_scores
+from src.likelihood.fitting import History, mean_loss
 from src.likelihood.models import context_length_of, device_of, evaluating, last_logits
 from src.likelihood.neural import WindowMLP
 from src.likelihood.smoothing import NgramModel
 from src.texts.maps import RandomMaps
 from src.texts.markov import small_english
 from src.texts.microworld import MicroWorld
+from src.tokens.bytes import ByteTokenizer
 
 V, T = 7, 5
+ROOT = Path(__file__).parents[1]
 CONFIG = GPTConfig(V, context_length=T, layers=2, heads=2, channels=4)
 
 
@@ -112,16 +126,82 @@ def test_a_network_tells_its_sizes(name):
         assert torch.equal(states[:, :2], changed[:, :2])
 
 
-def test_evaluating_switches_dropout_off_and_on_again():
+# ---- one door for all that scores and draws ---------------------------------------------------
+
+DROPPING = replace(CONFIG, dropout=0.9, context_length=20)
+IDS, SIZES = torch.tensor([0, 3, 1, 4, 1, 5, 2]), {"context_length": 20}
+FORMS = InputForms("classification", ("a", "b"), ByteTokenizer(), 20)
+BATCH, MOST = (IDS[None, :-1], IDS[None, 1:]), {"max_new_tokens": 9}
+
+
+def gpt(seed=0, size=V):
+    return GPT(replace(DROPPING, vocabulary_size=size), generator=drawn(seed))
+
+
+def policy(seed=0):
+    return AnswerPolicy(gpt(seed), [0, 1], end=6, longest=9)
+
+
+def rolled_out(policy_):
+    """What a policy learns from, and its loss before it has moved, which is that of ratios of 1."""
+    others = policy(1), RewardModel(gpt(2), generator=drawn())
+    batch = next(rollouts(policy_, *others, beta=1.0, count=3, generator=drawn()))
+    (_, old), advantages = batch
+    assert torch.equal(policy_nats(policy_, batch), reinforce_loss(old, advantages).sum())
+    return advantages.tolist()
+
+
+def both_ways():
+    return EncoderDecoderLM(DROPPING, start=3, generator=drawn())
+
+
+def labelled(model):
+    return predict(Tuned(model, FORMS, History()), [("ab",)]).tolist()
+
+
+DOORS = {
+    "corpus_perplexity": (gpt, lambda m: corpus_perplexity(m, IDS, **SIZES)),
+    "document_scores": (gpt, lambda m: document_scores(m, [IDS], **SIZES)),
+    "mean_loss": (gpt, lambda m: mean_loss(m, [BATCH])),
+    "choice_scores": (gpt, lambda m: choice_scores(m, [(IDS, [IDS, IDS[:2]])], **SIZES)),
+    "greedy_answers": (gpt, lambda m: greedy_answers(m, [IDS], **SIZES, **MOST)[0].tolist()),
+    "generate": (gpt, lambda m: generate(m, [[0]], generator=drawn(), **MOST)[0].tolist()),
+    "beam_search": (gpt, lambda m: beam_search(m, IDS, beams=2, **MOST)[0].log_prob),
+    "stream": (gpt, lambda m: [*stream(m, [0], generator=drawn(), **MOST)]),
+    "rollouts": (policy, rolled_out),
+    "answer": (both_ways, lambda m: m.answer(IDS, most=9, stop=6)),
+    "predict": (lambda: TaskModel(gpt(0, 259), FORMS.family, 2, generator=drawn()), labelled),
+}
+
+
+@pytest.mark.parametrize("name", DOORS)
+def test_whatever_scores_or_draws_has_no_dropout_and_leaves_each_part_in_its_mode(name):
+    made, act = DOORS[name]
+    model, quiet = made().train(), made().eval()
+    next(m for m in model.modules() if isinstance(m, Block)).eval()  # as if somebody had frozen it
+    before = [part.training for part in model.modules()]
+    assert act(model) == act(model) == act(quiet)
+    assert [part.training for part in model.modules()] == before
+    assert not any(part.training for part in quiet.modules())
+
+
+def test_whatever_takes_a_language_model_or_a_policy_is_among_those_that_are_tried():
+    found, kinds = set(), {"LanguageModel", "Policy", "Tuned", "GPT | Reader"}
+    for path in (*ROOT.glob("src/**/*.py"), *ROOT.glob("next_token/*.py")):
+        for each in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(each, ast.FunctionDef) and each.name[0] != "_":
+                found |= {
+                    each.name for a in each.args.args if ast.unparse(a).split(": ")[-1] in kinds
+                }
+    # What the doors are made of; a part of losses; `predict`, asked for a share; a file.
+    others = {"context_length_of", "device_of", "last_logits", "answer_log_probs"}
+    assert found - DOORS.keys() == others | {"accuracy", "save"}
+
+
+def test_an_error_leaves_modes_and_gradients_as_they_were():
     model = torch.nn.Dropout(0.5)
-
-    def stopped():
-        with evaluating(model):
-            assert not model.training
-            raise KeyError
-
-    with pytest.raises(KeyError):
-        stopped()
+    with suppress(KeyError), evaluating(model, MODELS["a function"]()):
+        assert not torch.is_grad_enabled()
+        raise KeyError
     assert model.training
-    with evaluating(MODELS["a function"]()):
-        pass
+    assert torch.is_grad_enabled()

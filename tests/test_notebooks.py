@@ -123,7 +123,7 @@ def test_no_notebook_to_download_shows_a_role_or_a_directive(path):
     texts = [cell.source for cell in notebook.cells if cell.cell_type == "markdown"]
     for text in texts:
         assert not re.search(r"^(`{3,}|:{3,})\{|^\([\w-]+\)=$", text, re.MULTILINE), text
-        assert not [found for found in shown.SPAN.finditer(text) if found[1]], text
+        assert not [found for found in shown.SPAN.finditer(text) if found["role"]], text
         assert text.count("<details>") == text.count("</details>"), text
 
 

@@ -19,7 +19,6 @@ from src.gpt.objectives import (
     corrupt,
     hide,
     masked_batch,
-    prefix_batch,
     prefix_mask,
     restore,
     span_batch,
@@ -230,38 +229,10 @@ def test_a_prefix_mask_is_the_rule_written_as_a_loop():
     assert mask.tolist() == rule
 
 
-def test_a_prefix_model_predicts_only_what_it_has_not_seen():
-    """No logit whose loss counts changes with a later token; in the prefix it does."""
-    model, ids = EncoderLM(CONFIG, generator=generator()).double(), text(6, 12)
-    (inputs, mask), targets, counted = prefix_batch(ids, generator=generator(4))
-    assert torch.equal(inputs, ids[:, :-1])
-    assert torch.equal(targets, ids[:, 1:])
-    assert not counted.all()
-    before = model(inputs, mask)
-    for t in range(1, inputs.shape[1]):
-        other = inputs.clone()
-        other[:, t] = other[:, t] % 20 + 1
-        moved = (model(other, mask) - before).abs().amax(-1) > 1e-9
-        assert not (moved[:, :t] & counted[:, :t]).any()
-    assert (moved[:, 0] == ~counted[:, -2]).all()  # the last token is in a prefix of all
-
-
-def test_all_lengths_of_a_prefix_are_equally_likely_the_whole_text_included():
-    texts, length = 7_000, 7
-    (_, mask), _, counted = prefix_batch(text(texts, length + 1), generator=generator(5))
-    prefixes = mask[:, 0].sum(-1)  # what the first place sees
-    assert torch.equal(counted.sum(-1), length - prefixes + 1)
-    found = prefixes.bincount(minlength=length + 1)
-    expected, error = texts / length, math.sqrt(texts / length * (1 - 1 / length))
-    assert found[0] == 0
-    assert ((found[1:] - expected).abs() < 5 * error).all()
-
-
 def test_the_batches_are_what_fit_trains_on():
     ids, make = text(5, 20), generator()
     encoder = EncoderLM(CONFIG, generator=make)
     masked = masked_batch(ids, mask=MASK, vocabulary_size=V, generator=make)
-    prefixed = prefix_batch(ids, generator=make)
     both = EncoderDecoderLM(CONFIG, start=END, generator=make)
     spans = span_batch(ids, sentinels=range(24, 30), start=END, generator=make)
     (source, inputs), target = spans
@@ -270,7 +241,7 @@ def test_the_batches_are_what_fit_trains_on():
     assert inputs.shape == target.shape == (5, hidden + n + 1)
     assert (inputs[:, 0] == END).all()
     assert torch.equal(inputs[:, 1:], target[:, :-1])
-    for model, batch in ((encoder, masked), (encoder, prefixed), (both, spans)):
+    for model, batch in ((encoder, masked), (both, spans)):
         losses = fit(model, [batch], steps=3, learning_rate=0.01, progress=False).losses
         assert losses[-1] < losses[0]
 

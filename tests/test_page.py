@@ -1,5 +1,6 @@
 """What the builder of the site makes of a page: bars, previews, drawings, less weight."""
 
+import html
 import json
 import re
 from types import SimpleNamespace
@@ -9,28 +10,26 @@ import pytest
 import tinycss2
 from back_matter import fold_assertions, linked
 from bs4 import BeautifulSoup
-from card import as_markdown
+from card import RECORD, WORD, as_markdown, mark
 from cells import checked, contents, fold_cells, parted, shorten_tracebacks
 from chapters import ROOT, chapters
 from docutils import nodes
+from finish import (
+    explained,
+    finish,
+    sizes,
+    themed,
+    with_lines,
+    with_previews,
+    with_sizes,
+    without_idle_scripts,
+)
 from head import ShowHead
-from pictures import sizes, themed, with_sizes
-from prerequisites import Chapter
-from previews import explained, with_previews
-from pygments.styles import get_style_by_name
-from pygments.token import Token
-from recorded import RECORD, WORD, mark
+from prerequisites import Chapter, with_times
 from sphinx import addnodes
 from sphinx_exercise.nodes import solution_node
 from terms import note_uses
-from times import with_times
-from weight import (
-    classes_in,
-    trimmed,
-    with_lines,
-    without_idle_scripts,
-    without_plain_spans,
-)
+from weight import classes_in, trimmed
 
 from src.tools.drawing import Drawing
 from src.tools.figures import INK, ORANGE
@@ -197,18 +196,31 @@ def test_a_page_names_the_sizes_of_its_drawings():
     )
 
 
+def test_where_a_row_of_panels_would_slide_the_page_shows_them_below_one_another():
+    known = {"x.svg": (806, 350, 560), "x-stacked.svg": (400, 700, 270)}
+    assert with_sizes('<img src="../_images/x.svg" alt="9 %"/>', known) == (
+        '<picture><source media="(max-width: 592px)" width="400" height="700"'
+        ' srcset="../_images/x-stacked.svg"><img width="806" height="350"'
+        ' style="min-width: 270px" src="../_images/x.svg" alt="9 %"/></picture>'
+    )
+
+
+def test_the_stacked_panels_of_a_plot_become_a_file_of_their_own(tmp_path):
+    (tmp_path / "_images").mkdir()
+    described = PLOT.replace("<g", f"<dc:description>{html.escape(PLOT)}</dc:description><g", 1)
+    (tmp_path / "_images" / "x.svg").write_text(described, encoding="utf-8")
+    builder = SimpleNamespace(images={"x": "x.svg"})
+    finish(SimpleNamespace(builder=builder, outdir=tmp_path, written=[]), None)
+    for name in ("x.svg", "x-stacked.svg"):
+        assert (tmp_path / "_images" / name).read_text(encoding="utf-8") == themed(PLOT)
+
+
 def test_the_inks_of_a_plot_follow_the_page():
     drawing = f'<svg width="1pt"><path style="stroke: {INK}"/><path style="fill: {ORANGE}"/></svg>'
     made = themed(drawing)
     assert INK not in made.split("</style>")[1]
     assert 'style="stroke: var(--c0)"' in made
     assert "prefers-color-scheme:dark" in made
-
-
-def test_a_style_that_is_repeated_gets_a_name():
-    path = '<path style="fill: none"/>'
-    assert themed(f"<svg>{path * 4}</svg>").count("fill: none") == 1
-    assert themed(f"<svg>{path * 3}</svg>").count("fill: none") == 3
 
 
 def test_a_script_stays_where_it_has_something_to_do():
@@ -231,28 +243,6 @@ def test_each_line_of_code_is_an_element():
     marked = "".join(f'<span class="line">{line}</span>' for line in lines)
     assert with_lines(f"{opens}{''.join(lines)}</pre>") == f"{opens}{marked}</pre>"
     assert with_lines("<pre>a\n</pre>") == "<pre>a\n</pre>"
-
-
-def test_code_that_has_the_colour_of_the_text_has_no_element_of_its_own():
-    code = '<span class="{}">{}</span>'
-    plain = [("n", "a"), ("w", " "), ("nn", "b"), ("p", "(&lt;")]
-    assert without_plain_spans("".join(code.format(*each) for each in plain)) == "a b(&lt;"
-    for kept in (code.format("w", "a"), code.format("k", "in"), code.format("p", "<b>:</b>")):
-        assert without_plain_spans(kept) == kept
-
-
-def test_what_loses_its_element_has_the_colour_of_the_text_on_light_and_dark():
-    for scheme in ("a11y-high-contrast-light", "a11y-high-contrast-dark"):
-        style = get_style_by_name(scheme)
-        plain = (
-            Token.Text,
-            Token.Text.Whitespace,
-            Token.Name,
-            Token.Name.Namespace,
-            Token.Punctuation,
-        )
-        colours = {style.style_for_token(each)["color"] for each in plain}
-        assert len(colours) == 1
 
 
 def styles(text, words):
@@ -313,11 +303,12 @@ def test_a_page_shows_what_its_own_links_lead_to_once_each():
     page = f"<body>{to}{to}{link % '#own'}{link % '../glossary.html#none'}</body>"
     asked = []
 
-    def explanations(name):
+    def explanation(name, anchor):
         asked.append(name)
-        return {"book/a/b.html": {"own": "<p>I</p>"}, "book/glossary.html": {"term-nat": "N"}}[name]
+        known = {"book/a/b.html": {"own": "<p>I</p>"}, "book/glossary.html": {"term-nat": "N"}}
+        return known[name].get(anchor)
 
-    made = with_previews(page, "book/a/b.html", explanations)
+    made = with_previews(page, "book/a/b.html", explanation)
     assert set(asked) == {"book/glossary.html", "book/a/b.html"}
     assert made == page.replace(
         "</body>",
@@ -378,9 +369,8 @@ def table(name):
 
 @pytest.mark.parametrize(("name", "folds"), [("topics", 1), ("other", 0)])
 def test_the_last_column_of_a_table_of_topics_is_folded(name, folds):
-    app = SimpleNamespace(builder=SimpleNamespace(format="html"))
     page = nodes.container("", table(name))
-    fold_assertions(app, page, "page")
+    fold_assertions(None, page, "page")
     assert sum("<details>" in raw.astext() for raw in page.findall(nodes.raw)) == folds
     assert not list(next(page.findall(nodes.thead)).findall(nodes.raw))
 

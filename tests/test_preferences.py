@@ -75,14 +75,6 @@ def test_the_loss_of_an_answer_is_that_of_its_tokens_after_the_request():
         assert torch.isclose(value, by_hand)
 
 
-def test_no_gradient_comes_from_predicting_the_request():
-    logits = torch.zeros(1, 5, 11, requires_grad=True)
-    batch = answer_batch([([10, 1, 2], [3, 4, 0])])
-    answer_log_probs(lambda ids: logits, batch).sum().backward()
-    assert (logits.grad[0, :2] == 0).all()
-    assert (logits.grad[0, 2:] != 0).all()
-
-
 # ---- preferences -----------------------------------------------------------------------------
 
 

@@ -6,10 +6,21 @@ What a page looks like, and that its links lead somewhere, is tested on the buil
 import importlib
 import inspect
 import re
+from types import SimpleNamespace
 
 import pytest
 from chapters import ROOT, chapters
-from reference import as_rst, chapter_of, code_behind, in_order, modules, named, taught
+from docutils import nodes, utils
+from reference import (
+    as_rst,
+    chapter_of,
+    code_behind,
+    in_order,
+    lead_to_chapters,
+    modules,
+    named,
+    taught,
+)
 
 SPECIAL = ("__call__", "__getitem__")  # as in _config.yml
 HEADS = "src.attention.heads"
@@ -205,3 +216,12 @@ def test_each_chapter_leads_to_some_code(path):
     if "/" in name:
         own, others = code_behind(name)
         assert own + others
+
+
+def test_a_page_is_kept_without_the_documents_of_which_its_parts_were_made():
+    """Through one of them it would be kept with all that is known of the book, nine megabytes."""
+    page, part = utils.new_document("page"), utils.new_document("part")
+    part += nodes.paragraph("", "", nodes.Text("A sentence."))
+    page += nodes.section("", part.children[0])
+    lead_to_chapters(SimpleNamespace(env=SimpleNamespace(docname="page")), page)
+    assert all(node.document is page for node in page.findall())

@@ -1,9 +1,5 @@
-"""`src.tools.runtime`: which device, which seed, which algorithms, and what is put back
-afterwards.
-"""
+"""`src.tools.runtime`: which device, which seed, and how fast it is."""
 
-import contextlib
-import os
 import random
 
 import numpy as np
@@ -72,50 +68,6 @@ def test_one_seed_repeats_all_four_generators():
 def test_a_seed_out_of_range_is_refused(seed):
     with pytest.raises(ValueError, match=f"got {seed}"):
         runtime.seed_everything(seed)
-
-
-def settings():
-    return (
-        torch.are_deterministic_algorithms_enabled(),
-        torch.is_deterministic_algorithms_warn_only_enabled(),
-        torch.backends.cudnn.benchmark,
-    )
-
-
-def test_inside_the_block_torch_is_deterministic():
-    with runtime.deterministic():
-        assert settings() == (True, False, False)
-
-
-@pytest.mark.parametrize("warn_only", [False, True])
-@pytest.mark.parametrize("error", [None, KeyError])
-def test_whatever_happens_the_settings_are_put_back(monkeypatch, warn_only, error):
-    monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
-    torch.use_deterministic_algorithms(warn_only, warn_only=warn_only)
-    before = settings()
-    with contextlib.suppress(KeyError), runtime.deterministic():
-        if error:
-            raise error
-    after = settings()
-    torch.use_deterministic_algorithms(False)
-    assert after == before
-
-
-def test_an_operation_without_a_deterministic_form_raises_and_does_not_only_warn():
-    with runtime.deterministic(), pytest.raises(RuntimeError, match="deterministic"):
-        torch.zeros(4).put_(torch.tensor([0, 0]), torch.ones(2))
-
-
-def test_the_block_makes_the_setting_of_cuda_if_it_has_not_started(monkeypatch):
-    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", "to be put back by monkeypatch")
-    del os.environ["CUBLAS_WORKSPACE_CONFIG"]
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
-    with pytest.raises(RuntimeError, match="CUBLAS_WORKSPACE_CONFIG"), runtime.deterministic():
-        pass
-    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
-    with runtime.deterministic():
-        assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
 
 
 @pytest.mark.parametrize(

@@ -180,11 +180,6 @@ def test_only_the_last_state_meets_the_vocabulary(model, cache):
     assert shapes == [(5, model.config.channels)] * 3
 
 
-def test_a_model_with_states_gives_the_text_that_its_logits_give(model):
-    plain = texts_of(lambda ids: model(ids), RAGGED, 2 * LIMIT, context_length=LIMIT)
-    assert plain == texts_of(model, RAGGED, 2 * LIMIT, cache=False)
-
-
 CYCLE = [0, 1, 2] * 3 + [0]
 
 
@@ -199,20 +194,6 @@ CYCLE = [0, 1, 2] * 3 + [0]
 def test_each_text_stops_at_its_own_stop_token_and_keeps_it(successors, prompts, stop, expected):
     """One in a prompt does not end it."""
     assert texts_of(following(*successors), prompts, 9, stop=stop) == expected
-
-
-def test_the_same_generator_gives_the_same_texts(model):
-    one, same, another = (texts_of(model, [[1]], 10, seed) for seed in (3, 3, 4))
-    assert one == same != another
-
-
-def test_dropout_is_off_meanwhile_and_on_again_after(generator):
-    model = GPT(GPTConfig(V, **SIZES, dropout=0.9), generator=generator)
-    one, other = (texts_of(model, [[1]], 9, seed, filters=GREEDY) for seed in (0, 1))
-    assert one == other
-    first, second = (beam_search(model, [1], beams=3, max_new_tokens=4) for _ in range(2))
-    assert [each.log_prob for each in first] == [each.log_prob for each in second]
-    assert model.training
 
 
 @pytest.mark.parametrize("prompts", [[], [[]], [[1], []], torch.zeros(2, 0, dtype=torch.long)])

@@ -570,7 +570,7 @@ def test_chapter_downloads_as_source_and_as_executed_notebook(visit, tmp_path):
     nbformat.validate(notebook)
     texts = [cell.source for cell in notebook.cells if cell.cell_type == "markdown"]
     assert "pip install" in texts[0]
-    assert not [found[0] for text in texts for found in SPAN.finditer(text) if found[1]]
+    assert not [found[0] for text in texts for found in SPAN.finditer(text) if found["role"]]
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
     assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1))
     assert any(cell.outputs for cell in code)
@@ -886,12 +886,19 @@ def test_a_page_answers_soon(browser, address, page):
     pytest.fail(f"{page} takes {min(times):.1f} times as long as a plain page, at most {TIMES}")
 
 
-def letters_too_small(visit):
-    """Drawings on whose page the smallest letters have less than nine pixels."""
+def letters_below(pixels, visit):
+    """Drawings on whose page the smallest letters have fewer pixels, and how many they have.
+
+    From the width at which they have nine, which `_ext/finish.py` writes beside each drawing.
+    """
     return visit.page.evaluate(
-        """() => [...document.querySelectorAll("main figure img[style]")]
-          .filter(e => e.getBoundingClientRect().width < parseFloat(e.style.minWidth) - 1)
-          .map(e => e.getAttribute("src"))"""
+        """pixels => [...document.querySelectorAll("main figure img[style]")].map(e => {
+            const row = e.parentElement.querySelector("source")?.media.match(/\\d+/)[0] - 32;
+            const own = !row || e.currentSrc.endsWith("-stacked.svg");
+            const nine = own ? parseFloat(e.style.minWidth) : row;
+            return [e.getAttribute("src"), 9 * e.getBoundingClientRect().width / nine];
+          }).filter(([name, letters]) => letters < pixels - 0.05)""",
+        pixels,
     )
 
 
@@ -900,8 +907,19 @@ def test_no_drawing_shrinks_until_it_cannot_be_read(visit):
     sized = visit.page.locator("main figure img[width][height][style*='min-width']").count()
     drawn = visit.page.locator("main figure img[src*='_images/'][src$='.svg']").count()
     assert sized == drawn
+    visit.resize(DESK)
+    assert not letters_below(11, visit)
     visit.resize(PHONE)
-    assert not letters_too_small(visit)
+    assert not letters_below(9, visit)
+
+
+@on("book/attention/attention.html")
+def test_panels_side_by_side_stand_below_one_another_on_a_phone(visit):
+    stacked = "() => document.querySelector('picture img').currentSrc.endsWith('-stacked.svg')"
+    visit.resize(DESK)
+    assert not visit.page.evaluate(stacked)
+    visit.resize(PHONE)
+    visit.page.wait_for_function(stacked)
 
 
 @on("book/today/adds_up.html")

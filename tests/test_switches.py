@@ -15,6 +15,7 @@ from src.attention.positions import extended_base
 from src.gpt.backbones import built_from, settings_of
 from src.gpt.both_sides import EncoderLM
 from src.gpt.gpt2 import GPT, GPTConfig
+from src.likelihood.maximum_likelihood import token_log_probs
 
 B, T, S, V, C, HEADS, HIDDEN, LAYERS, LIMIT = 2, 5, 7, 17, 22, 11, 13, 3, 7
 EXACT = 1e-10  # float64
@@ -92,6 +93,21 @@ def test_the_arithmetic_is_what_torch_counts(options):
     with FlopCounterMode(display=False) as counter, recorded_weights(model):
         model(ids())
     assert counter.get_total_flops() == B * T * model.config.flops_per_token(T)
+
+
+@pytest.mark.parametrize("options", [{}, *(s for s in SWITCHES if "experts" not in s)], ids=name_of)
+def test_a_step_of_training_looks_at_no_number_of_a_device(options):
+    """The device meta has no numbers, so that a look at one fails there; on a GPU it waits.
+
+    Experts have to: how many tokens one of them has is the shape of what it computes.
+    """
+    model = small(**options).to("meta")
+    text = ids(LIMIT).to("meta")
+    with recorded_weights(model):
+        token_log_probs(model(text), text).sum().backward()
+    cache = model.new_cache()
+    for part in text.split([3, 4], 1):
+        model(part, cache=cache)
 
 
 def moved_on(text, place):

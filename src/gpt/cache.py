@@ -11,6 +11,7 @@ Derived in the chapters `gpt/cache` and `today/long_context` (windows).
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 
 class KeyValueCache:
@@ -19,8 +20,11 @@ class KeyValueCache:
     One belongs to one attention module and one batch. In causal attention the keys and values of
     a prefix do not change when the text goes on; that is all that it relies on.
 
+    Memory grows with the text: where the room is full, it is doubled, so that a token is copied a
+    few times, however long the text becomes.
+
     Args:
-        limit: for how many tokens there will be room.
+        limit: the most tokens that may come.
     Latent attention hands over its latents as keys and its rotated key as values. Derived in the
     chapter `gpt/cache`.
     """
@@ -31,7 +35,7 @@ class KeyValueCache:
 
     @property
     def n_bytes(self) -> int:
-        """How many bytes the keys and values of the tokens so far take, all texts together."""
+        """How many bytes the keys and values that are kept take, all texts together."""
         if self._stored is None:
             return 0
         return sum(part[..., : self.length, :].nbytes for part in self._stored)
@@ -43,10 +47,13 @@ class KeyValueCache:
             ValueError: there is no room left, or the batch is not that of the tokens before.
         """
         end = self._end_with(keys)
-        if self._stored is None:
-            rooms = [(*part.shape[:-2], self.limit, part.shape[-1]) for part in (keys, values)]
-            self._stored = keys.new_empty(rooms[0]), values.new_empty(rooms[1])
-        all_keys, all_values = self._stored
+        all_keys, all_values = self._stored or (keys[..., :0, :], values[..., :0, :])
+        if end > all_keys.shape[-2]:
+            more = min(self.limit, max(end, 2 * self.length)) - self.length
+            all_keys, all_values = self._stored = (
+                functional.pad(all_keys[..., : self.length, :], (0, 0, 0, more)),
+                functional.pad(all_values[..., : self.length, :], (0, 0, 0, more)),
+            )
         all_keys[..., self.length : end, :] = keys
         all_values[..., self.length : end, :] = values
         self.length = end
@@ -87,11 +94,6 @@ class WindowCache(KeyValueCache):
             raise ValueError(f"expected a window of 1 or more, got {window}")
         super().__init__(limit)
         self.window = window
-
-    @property
-    def n_bytes(self) -> int:
-        """How many bytes the keys and values that are kept take, all texts together."""
-        return 0 if self._stored is None else sum(part.nbytes for part in self._stored)
 
     def extend(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Add those of T new tokens; return them behind those kept, (B, G, at most w - 1 + T, D).

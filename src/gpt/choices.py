@@ -19,9 +19,9 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from ..likelihood.evaluation import Score, check_windows, checked_logits
+from ..likelihood.evaluation import Score, check_ids, check_windows, checked_logits
 from ..likelihood.maximum_likelihood import token_log_probs
-from ..likelihood.models import LanguageModel
+from ..likelihood.models import LanguageModel, evaluating
 from ..likelihood.surprise import NATS_PER_BIT
 from .sampling import generate, temperature
 
@@ -98,7 +98,7 @@ def choice_scores(
     A model that gives "yes" 1/4 and "no" 1/2 after a prompt: -log 4 and -log 2 nats, so "no".
 
     Choices that differ in their last token only, such as all those of one token, are read off one
-    pass of the model. Gradients are off; whether dropout is off is for the caller to see to.
+    pass of the model. Gradients and dropout are off meanwhile.
 
     Args:
         model: from (B, T) ids to (B, T, V) logits.
@@ -121,12 +121,13 @@ def choice_scores(
     """
     check_windows(context_length, context_length, batch_size)
     _check_items(items, context_length, n_bytes)
-    nats = _choice_nats(model, items, batch_size)
-    alone: Sequence[Sequence[float | None]] = [[None] * len(of_item) for of_item in nats]
-    if unconditional is not None:
-        bare = [(unconditional, choices) for _, choices in items]
-        _check_items(bare, context_length, None)
-        alone = _choice_nats(model, bare, batch_size)
+    with evaluating(model):
+        nats = _choice_nats(model, items, batch_size)
+        alone: Sequence[Sequence[float | None]] = [[None] * len(of_item) for of_item in nats]
+        if unconditional is not None:
+            bare = [(unconditional, choices) for _, choices in items]
+            _check_items(bare, context_length, None)
+            alone = _choice_nats(model, bare, batch_size)
     scored = []
     for i, (_, choices) in enumerate(items):
         sizes = [None] * len(choices) if n_bytes is None else n_bytes[i]
@@ -141,7 +142,6 @@ def chosen(scores: Sequence[Sequence[ChoiceScore]], by: str = "sum") -> list[int
     return [values.index(max(values)) for values in measured]
 
 
-@torch.no_grad()
 def _choice_nats(model: LanguageModel, items: Sequence, batch_size: int) -> list[list[float]]:
     """For each item, the nats of each choice given the prompt."""
     # inputs: [(item, choice, where it begins to be predicted, its ids)]
@@ -208,7 +208,7 @@ def greedy_answers(
     if not prompts:
         raise ValueError("expected at least one prompt, got none")
     for number, prompt in enumerate(prompts):
-        _check_ids_of(f"prompt {number}", prompt)
+        check_ids(f"prompt {number}", prompt)
         _check_fits(f"prompt {number}", len(prompt), max_new_tokens, context_length)
     order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))
     answers = {}
@@ -266,11 +266,11 @@ def _check_items(items: Sequence, context_length: int, n_bytes: Sequence | None)
     if len(items) == 0:
         raise ValueError("expected at least one prompt with its choices, got none")
     for i, (prompt, choices) in enumerate(items):
-        _check_ids_of(f"the prompt of item {i}", prompt)
+        check_ids(f"the prompt of item {i}", prompt)
         if len(choices) < 2:
             raise ValueError(f"expected 2 choices or more, got {len(choices)} in item {i}")
         for j, choice in enumerate(choices):
-            _check_ids_of(f"choice {j} of item {i}", choice)
+            check_ids(f"choice {j} of item {i}", choice)
             _check_fits(f"item {i}", len(prompt), len(choice), context_length)
     if n_bytes is not None:
         counts = [len(choices) for _, choices in items]
@@ -278,16 +278,6 @@ def _check_items(items: Sequence, context_length: int, n_bytes: Sequence | None)
             raise ValueError("expected n_bytes to hold one number for each choice of each item")
         if any(size < 1 for of_item in n_bytes for size in of_item):
             raise ValueError("expected choices of at least 1 byte each")
-
-
-def _check_ids_of(name: str, ids: Tensor) -> None:
-    if ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
-        raise TypeError(f"expected integer token ids, got {ids.dtype} for {name}")
-    if ids.ndim != 1 or len(ids) == 0:
-        raise ValueError(
-            f"expected at least one token, ids of shape (T,), got shape {tuple(ids.shape)} for "
-            f"{name}; begin an empty prompt with the end token"
-        )
 
 
 def _check_fits(name: str, before: int, after: int, context_length: int) -> None:

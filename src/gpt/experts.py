@@ -4,12 +4,12 @@
     chosen   = the K experts of the greatest p_e + shift_e                                 (N, K)
     y        = sum over the chosen: w_e expert_e(x),  w_e = p_e / (p of all chosen)        (N, C)
     balance  = E times the sum over e of (share of all choices that are e) (mean of p_e)
-    shift_e += rate sign(mean load - load of e)                     after each batch
+    shift_e += rate sign(mean load - load of e)                     after each step
 
 With K = 1 the weight is p_e itself: divided by itself it would teach the router nothing.
 The parameters are those of E networks, the operations those of K. Nothing but luck keeps all
 experts busy: either the balance is added to the loss, or the shifts, which choose but do not weigh,
-are moved after each batch. No expert has a capacity: none turns a token away.
+are moved after each step. No expert has a capacity: none turns a token away.
 
 Axes: B texts, T positions, N = B T tokens, C channels, E experts, K of them used.
 Source: Shazeer et al. 2017; Fedus et al. 2022, equations 4 to 6 (balance); Jiang et al. 2024
@@ -26,6 +26,7 @@ from torch import Tensor, nn
 
 from ..attention.block import FeedForward
 from ..attention.heads import linear
+from ..tools.parallel import ALONE, Team
 
 
 class Routing(NamedTuple):
@@ -78,16 +79,16 @@ def balance_loss(routing: Routing) -> Tensor:
     return routing.probs.shape[-1] * (loads(routing) * routing.probs.mean(0)).sum()
 
 
-def moved(shift: Tensor, routing: Routing, *, rate: float) -> Tensor:
-    """The shifts after a batch: up for experts of less than the mean load, down for the others.
+def moved(shift: Tensor, load: Tensor, *, rate: float) -> Tensor:
+    """The shifts after a step: up for experts of less than the mean load, down for the others.
 
     Args:
         shift: (E,).
-        routing: of the batch.
+        load: (E,); how many choices of the whole batch fell on each, or `loads`.
         rate: by how much.
     Source: Wang et al. 2024, algorithm 1.
     """
-    return shift + rate * torch.sign(1 / len(shift) - loads(routing))
+    return shift + rate * torch.sign(load.sum() - len(load) * load)
 
 
 class Experts(nn.Module):
@@ -97,7 +98,7 @@ class Experts(nn.Module):
         channels: C.
         experts: E.
         used: K.
-        shift_rate: `rate` of `moved`, after each batch in training; 0: the shifts stay 0.
+        shift_rate: `rate` of `moved`, after each step of training; 0: the shifts stay 0.
         generator: draws the initial weights; on the CPU.
         of_each: options of `FeedForward`.
     Raises:
@@ -105,6 +106,7 @@ class Experts(nn.Module):
     """
 
     shift: Tensor
+    counts: Tensor
 
     def __init__(
         self,
@@ -125,6 +127,8 @@ class Experts(nn.Module):
             FeedForward(channels, **of_each, generator=generator) for _ in range(experts)
         )
         self.register_buffer("shift", torch.zeros(experts))
+        # of the choices in a step so far: a checkpoint comes between two steps, and needs none
+        self.register_buffer("counts", torch.zeros(experts, dtype=torch.long), persistent=False)
         # called with each routing, if anybody wants them: `recorded_routings`
         self.record: Callable[[Routing], None] | None = None
 
@@ -139,10 +143,18 @@ class Experts(nn.Module):
             result = result.index_add(0, token, part.to(result.dtype))
         if self.record is not None:
             self.record(routing)
-        if self.training and self.shift_rate and torch.is_grad_enabled():
-            with torch.no_grad():
-                self.shift.copy_(moved(self.shift, routing, rate=self.shift_rate))
+        if self.training and torch.is_grad_enabled():
+            self.counts += torch.bincount(routing.chosen.flatten(), minlength=len(self.counts))
         return result.view_as(x)
+
+    def end_step(self, team: Team = ALONE) -> None:
+        """Move the shifts by the load of all that was read in a step, whoever of the team read it.
+
+        The loops of `fitting` call this; so has a loop of your own, after the optimiser's step.
+        """
+        team.add_up([self.counts])
+        self.shift.copy_(moved(self.shift, self.counts, rate=self.shift_rate))
+        self.counts.zero_()
 
 
 @contextmanager

@@ -42,7 +42,7 @@ from torch.optim import AdamW
 from ..attention.heads import linear
 from ..likelihood.fitting import After, History, fit
 from ..likelihood.maximum_likelihood import token_log_probs
-from ..likelihood.models import Network
+from ..likelihood.models import Network, evaluating
 from ..texts.labelled import Example, Task
 from ..tokens import bpe
 from ..tokens.bytes import Tokenizer
@@ -146,8 +146,8 @@ def loss_parts(
     """
     device = model.head.weight.device
     (ids, lengths), labels = batch
+    ids = ids[..., : int(lengths.max())]  # before they move: to look at a GPU's numbers is to wait
     ids, lengths, labels = ids.to(device), lengths.to(device), labels.to(device)
-    ids = ids[..., : int(lengths.max())]
     states = model.states(ids, lengths)
     of_task = functional.cross_entropy(model.classify(states, lengths), labels, reduction="none")
     if not language:
@@ -404,19 +404,19 @@ def _batch(examples: Sequence[Example], forms: InputForms) -> TaskBatch:
 _SCORED = 64  # examples scored at a time
 
 
-@torch.no_grad()
 def predict(tuned: Tuned, examples: Sequence[Texts]) -> Tensor:
     """The probability of each label, (N, K), from the texts of N examples; on the CPU.
 
     Raises:
         ValueError, TypeError: as `InputForms.tensors`.
     """
-    model = tuned.model.eval()
-    ids, lengths = (part.to(model.head.weight.device) for part in tuned.forms.tensors(examples))
-    logits = [
-        model(some[..., : int(long.max())], long)
-        for some, long in zip(ids.split(_SCORED), lengths.split(_SCORED), strict=True)
-    ]
+    model = tuned.model
+    device, (ids, lengths) = model.head.weight.device, tuned.forms.tensors(examples)
+    with evaluating(model):
+        logits = [
+            model(some[..., : int(long.max())].to(device), long.to(device))
+            for some, long in zip(ids.split(_SCORED), lengths.split(_SCORED), strict=True)
+        ]
     return torch.cat(logits).softmax(-1).cpu()
 
 

@@ -544,7 +544,7 @@ class GPT(Configured):
         return [below, *blocks, above]
 
     def new_cache(self, *, rolling: bool = False) -> list[KeyValueCache]:
-        """An empty cache, one for each block, with room for the whole context.
+        """An empty cache, one for each block, for as many tokens as the context holds.
 
         Args:
             rolling: whether local layers keep their window only; the cache then cannot be set back.

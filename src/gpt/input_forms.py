@@ -128,8 +128,8 @@ class InputForms:
             raise ValueError(
                 f"expected texts of at most {room} tokens together (a context of "
                 f"{self.context_length}, less the new tokens), got {sum(s > 0 for s in surplus)} "
-                f"of {len(encoded)} examples that are longer, example {worst} by {surplus[worst]}, "
-                f"all by {sum(s for s in surplus if s > 0)}: cut=True cuts them off at their ends"
+                f"of {len(encoded)} examples that are longer, example {worst} by {surplus[worst]}: "
+                "cut=True cuts them off at their ends"
             )
         return [_cut(texts, room) for texts in encoded]
 

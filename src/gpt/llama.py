@@ -171,7 +171,6 @@ def _stored_config(config: GPTConfig) -> dict[str, Any]:
         "mlp_bias": config.bias,
         "rope_theta": config.rotary_base,
         "rope_scaling": scaled if config.rotary_scale != 1 else None,
-        **dict.fromkeys(("bos_token_id", "eos_token_id"), config.vocabulary_size - 1),
     }
 
 

@@ -27,6 +27,7 @@ import torch
 from torch import Tensor
 
 from ..likelihood.batches import Batch, Numbered
+from ..tools.checks import outside
 
 SHARES = (0.8, 0.1, 0.1)  # of the chosen tokens: hidden by the mask token, by any token, left
 
@@ -269,7 +270,7 @@ def prefix_mask(prefixes: Tensor, length: int) -> Tensor:
         ValueError: a prefix is longer than the text, or below 0.
     Source: Raffel et al. 2020, section 3.2.1; Dong et al. 2019.
     """
-    if len(prefixes) and not 0 <= int(prefixes.min()) <= int(prefixes.max()) <= length:
+    if outside(prefixes, 0, length):
         raise ValueError(
             f"expected prefixes of 0 to {length} tokens, the length of the text, got "
             f"{int(prefixes.min())} to {int(prefixes.max())}"
@@ -325,22 +326,6 @@ def span_batch(
     source, target = (torch.stack(part) for part in zip(*pairs, strict=True))
     begin = torch.full_like(target[:, :1], start)
     return (source, torch.cat([begin, target[:, :-1]], dim=1)), target
-
-
-def prefix_batch(ids: Tensor, *, generator: torch.Generator) -> Batch:
-    """A batch of prefix language modelling: ((inputs, attention mask), targets, loss mask).
-
-    The prefix of each text has 1 … T tokens of T inputs, all lengths equally likely; the loss
-    counts what comes after it.
-
-    Args:
-        ids: (B, T + 1).
-        generator: draws; on the CPU.
-    """
-    length = ids.shape[1] - 1
-    prefixes = torch.randint(1, length + 1, (len(ids),), generator=generator).to(ids.device)
-    counted = torch.arange(length, device=ids.device) >= prefixes[:, None] - 1
-    return (ids[:, :-1], prefix_mask(prefixes, length)), ids[:, 1:], counted
 
 
 class Hidden:

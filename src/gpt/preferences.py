@@ -29,7 +29,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from ..attention.heads import linear
 from ..likelihood.maximum_likelihood import log_softmax, sequence_log_likelihood, token_log_probs
-from ..likelihood.models import LanguageModel, device_of
+from ..likelihood.models import LanguageModel, device_of, evaluating
 from .gpt2 import GPT
 from .sampling import generate
 
@@ -81,6 +81,8 @@ def answers_of(answers: Answers) -> list[list[int]]:
 def answer_log_probs(model: LanguageModel, answers: Answers) -> Tensor:
     """log pi(answer | request) of each row, (B,); nats, summed over the answer's tokens.
 
+    It is a part of losses: gradients are kept, and dropout is on if the model is in training.
+
     Args:
         model: maps ids (B, T) to logits (B, T, V).
         answers: from `answer_batch`, on the model's device.
@@ -130,13 +132,6 @@ def check_comparisons(first: Sequence | Tensor, second: Sequence | Tensor) -> No
     """
     if len(first) != len(second):
         raise ValueError(f"expected as many firsts as seconds, got {len(first)} and {len(second)}")
-    if (
-        isinstance(first, Tensor)
-        and isinstance(second, Tensor)
-        and first.ndim == 1
-        and not (first == second).any()
-    ):
-        return
     for number, (one, other) in enumerate(zip(_plain(first), _plain(second), strict=True)):
         if one == other:
             raise ValueError(
@@ -331,7 +326,7 @@ def policy_nats(policy: nn.Module, batch: tuple, *, clip: float | None = None) -
         batch: ((answers, old log-probabilities), advantages).
     """
     (answers, old_log_probs), advantages = batch
-    log_probs = _apply(policy, answers)
+    log_probs = _without_dropout(policy, answers)
     if clip is None:
         return reinforce_loss(log_probs, advantages).sum()
     return ppo_loss(log_probs, old_log_probs, advantages, clip=clip).sum()
@@ -375,10 +370,10 @@ def rollouts(
 
     def draw() -> Iterator[tuple]:
         while True:
-            answers = policy.sample(count, generator=generator)
-            with torch.no_grad():
+            with evaluating(policy, base, reward_of):
+                answers = policy.sample(count, generator=generator)
                 old, of_base = _apply(policy, answers), _apply(base, answers)
-            rewards = _apply(reward_of, answers)
+                rewards = _apply(reward_of, answers)
             values = penalised(rewards, old, of_base, beta=beta)
             batch = (answers, old), leave_one_out(values)
             for _ in range(repeats):
@@ -428,7 +423,7 @@ def dpo_nats(policy: nn.Module, batch: Comparison, *, beta: float) -> Tensor:
     """
     (first, second, base_first, base_second), preferred = batch
     check_comparisons(_texts(first), _texts(second))
-    of_first, of_second = _apply(policy, first), _apply(policy, second)
+    of_first, of_second = _without_dropout(policy, first), _without_dropout(policy, second)
     return dpo_loss(of_first, of_second, base_first, base_second, preferred, beta=beta).sum()
 
 
@@ -454,7 +449,6 @@ class TablePolicy(nn.Module):
         """The log-probabilities of some answers, (B,), given as numbers, (B,)."""
         return self.log_probs()[answers]
 
-    @torch.no_grad()
     def sample(self, count: int, *, generator: torch.Generator) -> Tensor:
         """The numbers of `count` answers, (B,)."""
         probs = self.log_probs().exp().cpu()
@@ -515,6 +509,12 @@ def _apply(model: Callable[..., Tensor], items: Tensor | tuple[Tensor, ...]) -> 
     return model(*items) if isinstance(items, tuple) else model(items)
 
 
+def _without_dropout(policy: nn.Module, answers: Tensor | tuple[Tensor, ...]) -> Tensor:
+    """The log-probabilities as for drawing, with gradients: rho = 1 until the policy has moved."""
+    with evaluating(policy), torch.enable_grad():
+        return _apply(policy, answers)
+
+
 def _texts(items: Tensor | Answers) -> Tensor | list[list[int]]:
     """What tells answers apart: their numbers, or the ids of request and answer, unpadded."""
     if not isinstance(items, tuple):
@@ -526,6 +526,7 @@ def _texts(items: Tensor | Answers) -> Tensor | list[list[int]]:
 
 
 def _plain(items: Sequence | Tensor) -> list:
+    items = items.tolist() if isinstance(items, Tensor) else items
     return [item.tolist() if isinstance(item, Tensor) else item for item in items]
 
 

@@ -137,11 +137,13 @@ class _NothingDrawn(TorchFunctionMode):
         return args[0] if func is Tensor.normal_ else func(*args, **(kwargs or {}))
 
 
-def save(model: GPT, folder: str | os.PathLike[str]) -> Path:
+def save(model: GPT, folder: str | os.PathLike[str], *, end: int | None = None) -> Path:
     """Write a model in the released format of GPT-2, or of Llama if it is one; return the folder.
 
     Each file takes its place whole or not at all.
 
+    Args:
+        end: the end token of the model's tokenizer, at which others stop; None: at none.
     Raises:
         ValueError: the model has something that the format cannot say, such as post-norm.
     """
@@ -155,7 +157,7 @@ def save(model: GPT, folder: str | os.PathLike[str]) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     with replacing(folder / _WEIGHTS) as path:
         save_file(released, path, metadata={"format": "pt"})
-    write_text(folder / "config.json", json.dumps(stored, indent=2) + "\n")
+    _write_config(stored, folder, end)
     return folder
 
 
@@ -185,7 +187,7 @@ def download(
     digest = sums.read_text("ascii").strip() if sums.exists() else _announced_checksum(url)
     downloads.download(url, folder / _WEIGHTS, sha256=digest)
     fetch_gpt2_files(folder, place)
-    write_text(folder / "config.json", json.dumps(_released_config(config), indent=2) + "\n")
+    _write_config(_released_config(config), folder, end=config.vocabulary_size - 1)
     write_text(sums, digest + "\n")
     return folder
 
@@ -280,6 +282,12 @@ def _initial_std(stored: Mapping) -> float:
     return value if isinstance(value, int | float) and 0 < value < math.inf else 0.02
 
 
+def _write_config(stored: dict, folder: Path, end: int | None) -> None:
+    """Write `config.json`; one that is silent about the end token makes others take their own."""
+    stored |= {"bos_token_id": end, "eos_token_id": end}
+    write_text(folder / "config.json", json.dumps(stored, indent=2) + "\n")
+
+
 def _released_config(config: GPTConfig) -> dict:
     if unusual := config.unusual(_SAID):
         raise ValueError(
@@ -297,7 +305,6 @@ def _released_config(config: GPTConfig) -> dict:
         **dropouts,
         "tie_word_embeddings": config.tied,
         "initializer_range": config.initial_std or 0.02,
-        **dict.fromkeys(("bos_token_id", "eos_token_id"), config.vocabulary_size - 1),
     }
 
 

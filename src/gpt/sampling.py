@@ -226,7 +226,6 @@ class Hypothesis(NamedTuple):
         return self.log_prob / max(self.n_new, 1) ** alpha
 
 
-@torch.no_grad()
 def beam_search(
     model: LanguageModel,
     prompt: Sequence[int] | Tensor,

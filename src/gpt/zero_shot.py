@@ -114,15 +114,18 @@ class Reader:
         return self._tensor([self.end, *self.encode(text)])
 
     def scores(self, items: Sequence[Item], unconditional: str | None = None) -> list:
-        """For each item a `ChoiceScore` for each of its choices."""
-        known = {choice for item in items for choice in item.choices}
-        known = {choice: self._tensor(self.encode(choice)) for choice in known}
+        """For each item a `ChoiceScore` for each of its choices.
+
+        They know their bytes unless a choice loses some as tokens: what is lost would be free.
+        """
+        known = {c: self._tensor(self.encode(c)) for item in items for c in item.choices}
+        whole = all(self.decode(ids.tolist()) == choice for choice, ids in known.items())
         return choice_scores(
             self.model,
             [(self.prompt(item.prompt), [known[c] for c in item.choices]) for item in items],
             context_length=self.context_length,
             unconditional=None if unconditional is None else self.prompt(unconditional),
-            n_bytes=[[len(c.encode()) for c in item.choices] for item in items],
+            n_bytes=[[len(c.encode()) for c in each.choices] for each in items] if whole else None,
         )
 
     def write(self, items: Sequence[Item], *, stop: str = ".") -> list[str]:

@@ -30,7 +30,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from .maximum_likelihood import token_log_probs
-from .models import LanguageModel
+from .models import LanguageModel, evaluating
 from .surprise import NATS_PER_BIT, bits_per_byte, perplexity
 
 
@@ -135,8 +135,7 @@ def corpus_perplexity(
     A model that spreads its probability evenly over V tokens has perplexity V on any text. Batch
     size, padding and the order of the documents change nothing but the rounding.
 
-    Gradients are off. Whether dropout is off is for the caller to see to, `model.eval()`: a model
-    is any callable here, and a function that changed its argument's mode would not be pure.
+    Gradients and dropout are off meanwhile.
 
     Args:
         model: from (B, T) ids to (B, T, V) logits, which need not be normalised. It is called with
@@ -197,10 +196,11 @@ def document_scores(
         key=lambda window: window.stop - window.start,
     )
     nats = [0.0] * len(texts)
-    for i in range(0, len(windows), batch_size):
-        batch = windows[i : i + batch_size]
-        for window, surprise in zip(batch, _surprises(model, texts, batch), strict=True):
-            nats[window.document] += float(surprise.sum())
+    with evaluating(model):
+        for i in range(0, len(windows), batch_size):
+            batch = windows[i : i + batch_size]
+            for window, surprise in zip(batch, _surprises(model, texts, batch), strict=True):
+                nats[window.document] += float(surprise.sum())
     sizes = [None] * len(texts) if n_bytes is None else n_bytes
     return [
         Score(cost, len(text) - 1, size)
@@ -228,7 +228,6 @@ def _windows(document: int, text: Tensor, context_length: int, stride: int) -> I
         scored, start = stop, start + stride
 
 
-@torch.no_grad()
 def _surprises(
     model: LanguageModel, texts: Sequence[Tensor], batch: list[_Window]
 ) -> tuple[Tensor, ...]:
@@ -391,15 +390,20 @@ def _check_texts(texts: Sequence[Tensor], n_bytes: Sequence[int] | None) -> None
     if len(texts) == 0:
         raise ValueError("expected at least one document, got none")
     for m, text in enumerate(texts):
-        if text.is_floating_point() or text.is_complex() or text.dtype == torch.bool:
-            raise TypeError(f"expected integer token ids, got {text.dtype} in document {m}")
-        if text.ndim != 1 or len(text) < 2:
-            raise ValueError(
-                "expected documents (T + 1,) of at least 2 tokens, the first of which is context "
-                f"only, got shape {tuple(text.shape)} for document {m}"
-            )
+        check_ids(f"document {m}", text, least=2)  # the first is context only
     if n_bytes is not None and len(n_bytes) != len(texts):
         raise ValueError(f"expected {len(texts)} numbers of bytes, got {len(n_bytes)}")
+
+
+def check_ids(name: str, ids: Tensor, *, least: int = 1) -> None:
+    """Refuse what is no text of at least so many tokens."""
+    if ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
+        raise TypeError(f"expected integer token ids, got {ids.dtype} for {name}")
+    if ids.ndim != 1 or len(ids) < least:
+        raise ValueError(
+            f"expected {least} or more tokens, (T,), for {name}, got shape {tuple(ids.shape)}; "
+            "begin a text, an empty one too, with the end token"
+        )
 
 
 def checked_logits(logits: Tensor, inputs: Tensor) -> Tensor:

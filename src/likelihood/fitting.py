@@ -176,6 +176,8 @@ def take_steps(
 ) -> None:
     """Take the steps, one after the other, and write down what happened: the loop itself.
 
+    What learns without gradients has a method `end_step(team)`, as the shifts of `Experts` have.
+
     Args:
         supply: the batch of a step. rate: its learning rate.
         steps: which; step 0 comes before the first, and is only validated and kept.
@@ -187,6 +189,7 @@ def take_steps(
         FloatingPointError: the loss or the gradient's norm is not finite; nothing was changed.
     """
     parameters = [p for group in optimiser.param_groups for p in group["params"]]
+    endings = [e for part in model.modules() if (e := getattr(part, "end_step", None))]
     for step in steps:
         if step > 0:
             batch = supply(step)
@@ -199,6 +202,8 @@ def take_steps(
             for group in optimiser.param_groups:
                 group["lr"] = rate(step)
             optimiser.step()
+            for end_step in endings:
+                end_step(team)
             history.losses.append(loss)
             history.norms.append(norm)
             history.tokens += count_tokens(batch)
@@ -285,7 +290,6 @@ def mean_loss(model: nn.Module, data: Iterable[Batch], *, nats_of: NatsOf | None
     return team_mean_loss(model, data, nats_of=nats_of or nats_of_batch, team=ALONE)
 
 
-@torch.no_grad()
 def team_mean_loss(
     model: nn.Module, data: Iterable[Batch], *, nats_of: NatsOf, team: Team
 ) -> float:

@@ -105,13 +105,17 @@ def device_of(model: LanguageModel) -> torch.device:
 
 
 @contextmanager
-def evaluating(model: LanguageModel) -> Iterator[None]:
-    """Inside the block, dropout and its like are switched off."""
-    network = model if isinstance(model, nn.Module) and model.training else None
-    if network is not None:
-        network.eval()
+def evaluating(*models: object) -> Iterator[None]:
+    """Inside the block models are scored or draw: no dropout, no gradients; then all is as before.
+
+    Whatever scores or draws does it in here, so that its caller need not think of `model.eval()`.
+    """
+    training = [p for m in models if isinstance(m, nn.Module) for p in m.modules() if p.training]
+    for part in training:
+        part.training = False
     try:
-        yield
+        with torch.no_grad():
+            yield
     finally:
-        if network is not None:
-            network.train()
+        for part in training:
+            part.training = True

@@ -334,7 +334,7 @@ def _check_hugging_face(content: dict, level: dict, model: dict, added: list) ->
             "expected no post-processor, ByteLevel, or a template that adds no token, got "
             f"{json.dumps(post)[:200]}"
         )
-    asked = [("normalizer", content.get("normalizer"))]
+    asked = [(name, content.get(name)) for name in ("normalizer", "truncation", "padding")]
     asked += [(name, model.get(name)) for name in _OTHER_BPE]
     asked += [(name, token.get(name)) for token in added for name in _OTHER_ADDED]
     asked += [("special", False) for token in added if not token.get("special")]

@@ -19,6 +19,7 @@ from cycler import cycler
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
+from matplotlib.gridspec import GridSpec
 from matplotlib.image import AxesImage
 from matplotlib.lines import Line2D
 
@@ -34,6 +35,7 @@ BLUE, ORANGE, GREEN, RED, PURPLE, SKY = (
     "#CC79A7",
     "#56B4E9",
 )
+PHONE = 4.2  # inches; the width of a figure whose letters need not shrink on a phone
 _COLOURS = (BLUE, ORANGE, GREEN, RED, PURPLE, SKY)
 _DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 3)))
 _MARKERS = ("o", "s", "^", "D", "v", "P")
@@ -199,9 +201,46 @@ def curves_of(
             baseline(axes, height, name)
         axes.set(xlabel=x_label, ylabel=y_label)
         axes.legend()
-        drawn = io.StringIO()
-        figure.savefig(drawn, format="svg", metadata={"Date": None})
+        return svg_of(figure)
+
+
+def svg_of(figure: Figure, description: str | None = None) -> str:
+    """The text of a figure's SVG, with no date in it."""
+    drawn = io.StringIO()
+    figure.savefig(drawn, format="svg", metadata={"Date": None, "Description": description})
     return drawn.getvalue()
+
+
+def stacked(figure: Figure) -> str | None:
+    """The SVG of a figure whose panels stand below one another, as wide as a phone.
+
+    A notebook carries it in the description of the figure, where the builder of the site finds it.
+    None: the figure has no two panels side by side, or is so narrow that a phone has room for them.
+    """
+    places = {panel: place for panel in figure.axes if (place := panel.get_subplotspec())}
+    cells = list(dict.fromkeys(places.values()))
+    width, height = figure.get_size_inches()
+    if width <= 1.1 * PHONE or len({cell.colspan.start for cell in cells}) < 2:
+        return None
+    before, engine = {}, figure.get_layout_engine()
+    figure.set_layout_engine("constrained", h_pad=0.1)
+    figure.set_size_inches(PHONE, height * len(cells) / cells[0].get_gridspec().nrows)
+    rows = GridSpec(len(cells), 1, figure)
+    for panel, cell in places.items():
+        before[panel] = panel.get_ylabel(), panel.yaxis.get_tick_params()["labelleft"]
+        panel.set_subplotspec(rows[cells.index(cell)])
+        alike = panel.get_shared_y_axes().get_siblings(panel)
+        if len(alike) > 1:  # only the first of a row has labels
+            panel.set_ylabel(panel.get_ylabel() or min(alike, key=figure.axes.index).get_ylabel())
+            panel.tick_params(axis="y", labelleft=True)
+    narrow = svg_of(figure)
+    figure.set_layout_engine(engine)
+    figure.set_size_inches(width, height)
+    for panel, (label, labelled) in before.items():
+        panel.set_subplotspec(places[panel])
+        panel.set_ylabel(label)
+        panel.tick_params(axis="y", labelleft=labelled)
+    return narrow
 
 
 def interactive(name: str, body: str, script: str, *, data: object, style: str = "") -> "HTML":
@@ -234,5 +273,8 @@ def _use_svg_in_notebooks() -> None:
     from IPython import get_ipython
     from matplotlib_inline.backend_inline import set_matplotlib_formats
 
-    if get_ipython() is not None:
-        set_matplotlib_formats("svg", metadata={"Date": None})
+    if shell := get_ipython():
+        set_matplotlib_formats("svg")
+        shell.display_formatter.formatters["image/svg+xml"].for_type(
+            Figure, lambda figure: svg_of(figure, stacked(figure))
+        )

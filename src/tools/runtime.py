@@ -1,16 +1,14 @@
 """On which device does a chapter run, and will it give the same numbers tomorrow?
 
-Three questions, three functions: where (`device`), from which random numbers
-(`seed_everything`), and with which algorithms (`deterministic`). One setting cannot be made
-from inside: PYTHONHASHSEED is read when Python starts, so nothing in `src` may depend on the
-order of a set. Why the order of a sum matters is shown in `likelihood/maximum_likelihood`.
+Two questions, two functions: where (`device`), and from which random numbers (`seed_everything`).
+One setting cannot be made from inside: PYTHONHASHSEED is read when Python starts, so nothing in
+`src` may depend on the order of a set. Why the order of a sum matters is shown in
+`likelihood/maximum_likelihood`.
 """
 
 import os
 import random
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import numpy as np
 import torch
@@ -111,33 +109,3 @@ def rng_of(generator: torch.Generator) -> random.Random:
     return random.Random(
         int(torch.randint(2**62, (), generator=generator, device=generator.device))
     )
-
-
-@contextmanager
-def deterministic() -> Iterator[None]:
-    """Inside the block, torch uses only algorithms that give the same bits each time, or raises.
-
-    On leaving, whatever happened, torch's settings are as they were. (CUBLAS_WORKSPACE_CONFIG,
-    where CUDA needs it and has not started yet, is set and stays: cuBLAS reads it only once.)
-
-    Raises:
-        RuntimeError: CUDA has already started without CUBLAS_WORKSPACE_CONFIG, so that cuBLAS may
-            choose another algorithm each time.
-    """
-    if torch.cuda.is_available() and "CUBLAS_WORKSPACE_CONFIG" not in os.environ:
-        if torch.cuda.is_initialized():
-            raise RuntimeError(
-                "expected CUBLAS_WORKSPACE_CONFIG=:4096:8 before CUDA starts, and it has started "
-                "without: set it in the shell, or enter deterministic() before CUDA is used"
-            )
-        os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
-    enabled = torch.are_deterministic_algorithms_enabled()
-    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
-    benchmark = torch.backends.cudnn.benchmark
-    try:
-        torch.use_deterministic_algorithms(True)
-        torch.backends.cudnn.benchmark = False  # its choice of algorithm depends on timings
-        yield
-    finally:
-        torch.use_deterministic_algorithms(enabled, warn_only=warn_only)
-        torch.backends.cudnn.benchmark = benchmark
