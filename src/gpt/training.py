@@ -36,6 +36,7 @@ from ..likelihood.fitting import (
 )
 from ..likelihood.models import device_of
 from ..tools import checkpoints, parallel
+from ..tools.files import locked
 from ..tools.parallel import ALONE, ENGINES, Team, local
 from .optimisation import cosine, parameter_groups
 
@@ -178,6 +179,8 @@ def train(
             checkpoint is damaged; or not all processes see the same folder.
         FileExistsError: the folder holds a run already.
         FileNotFoundError: the folder holds a run whose last checkpoint has gone.
+        BlockingIOError: another process trains in the folder.
+        OSError: the disk is full; the last checkpoint is whole.
         FloatingPointError: the loss, the gradient or a parameter is no longer finite; the message
             names the step and the last good checkpoint.
     """
@@ -225,22 +228,23 @@ def train(
 
     steps = range(done + 1, config.steps + 1)
     try:
-        take_steps(
-            run_model,
-            lambda step: _batch(data, step - 1),
-            optimiser,
-            history,
-            watched(steps, history) if progress and team.rank == 0 else steps,
-            rate=config.rate,
-            clip=config.clip,
-            parts=config.accumulation,
-            team=team,
-            averaged=averaged,
-            nats_of=trained,
-            validate=validate,
-            keepers=[*([run] if run else []), *(() if team.rank else keepers)],
-            after=after,
-        )
+        with locked(None if team.rank else folder):
+            take_steps(
+                run_model,
+                lambda step: _batch(data, step - 1),
+                optimiser,
+                history,
+                watched(steps, history) if progress and team.rank == 0 else steps,
+                rate=config.rate,
+                clip=config.clip,
+                parts=config.accumulation,
+                team=team,
+                averaged=averaged,
+                nats_of=trained,
+                validate=validate,
+                keepers=[*([run] if run else []), *(() if team.rank else keepers)],
+                after=after,
+            )
     except FloatingPointError as error:
         where = run.hint() if run else "There is no checkpoint, for there is no folder"
         raise FloatingPointError(f"{error}. {where}") from None
