@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from next_token.runs import RunConfig
 from src.gpt.gpt2 import GPT
 from src.gpt.released import read_toml
-from src.gpt.training import load_best, train
+from src.gpt.training import check_last, load_best, train
 from src.likelihood.batches import Batches
 from src.likelihood.fitting import History
 from src.today.gguf_models import RealModel, open_model, packaged_file
@@ -146,6 +146,7 @@ def train_adapter(
                 seed=config.data.seed,
             )
         )
+    check_last(folder)
     folder.mkdir(parents=True, exist_ok=True)
     settings = folder / SETTINGS
     before = settings.read_text(encoding="utf-8") if settings.exists() else None

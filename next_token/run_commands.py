@@ -28,8 +28,9 @@ from src.tokens.folders import open_tokenizer
 from src.tools import parallel, runtime
 
 from . import run_log, runs
-from .run_config import OF_TEXT, RunConfig
+from .run_config import KNOWN, OF_TEXT, RunConfig
 from .runs import config_in, train_run
+from .shards import MANIFEST, Shards
 from .streams import check_plain, unescaped
 from .yardsticks import yardsticks
 
@@ -89,13 +90,18 @@ FINETUNE_FLAGS = [
 def train(options: argparse.Namespace) -> None:
     """Train a tokenizer and a GPT on a text; keep them in a folder."""
     flags = flags_of(options)
+    if options.sample_tokens < 0:
+        raise ValueError(f"expected --sample-tokens of 0 or more, got {options.sample_tokens}")
     kept = options.folder / "run.toml"
     precision = runtime.fast_precision(runtime.device(options.device))
-    tables: list[dict] = [{"training": {"precision": precision}}]
-    if options.config:
-        tables.append(read_toml(options.config))
-    elif options.resume and kept.exists():  # go on as it was begun
-        tables.append({t: v for t, v in read_toml(kept).items() if t != "made"})
+    tables: list[dict] = [{"training": {"precision": precision}}, *settings_of(options, kept)]
+    if options.resume and (done := run_log.read(options.folder / "log.csv")):
+        least = int(done[-1]["step"] or 0)
+        if (options.steps or least) < least:
+            raise ValueError(
+                f"expected --steps of at least {least:,}, which the run in {options.folder} has "
+                f"taken already, got {options.steps:,}"
+            )
     config = RunConfig.from_tables(*tables, flags)
     if config.data.init_from and not options.resume and any("model" in t for t in (*tables, flags)):
         raise ValueError(
@@ -117,11 +123,6 @@ def train(options: argparse.Namespace) -> None:
             "tokenize again for others"
         )
     afresh = options.resume and not kept.exists()
-    if afresh and not any("text" in t.get("data", {}) for t in (*tables, flags)):
-        raise FileNotFoundError(
-            f"expected a run in {options.folder} to go on with, found none: check --folder, or "
-            "name the text of a new run"
-        )
     with parallel.joined() as team:
         if afresh and team.rank == 0:
             print(f"note: no run in {options.folder}: begun afresh", file=sys.stderr)
@@ -144,6 +145,25 @@ def train(options: argparse.Namespace) -> None:
             print(f"Next: next-token sample {folder}   or   evaluate {folder}")
 
 
+def settings_of(options: argparse.Namespace, kept: Path) -> list[dict]:
+    """The tables that a run goes on with, and those of --config, which win.
+
+    Args:
+        kept: the file with the settings of what is in the folder.
+    Raises:
+        FileNotFoundError: there is nothing to go on with, and no text of something new.
+    """
+    found = [read_toml(options.config)] if options.config else []
+    if options.resume and kept.exists():
+        return [{t: v for t, v in read_toml(kept).items() if t in KNOWN}, *found]
+    if options.resume and not options.text and not any("text" in t.get("data", {}) for t in found):
+        raise FileNotFoundError(
+            f"expected a run in {options.folder} to go on with, found none: check --folder, or "
+            "name the text of a new run"
+        )
+    return found
+
+
 def flags_of(options: argparse.Namespace) -> dict[str, dict]:
     """The settings that stand on the line of `train`, by table."""
     flags: dict[str, dict] = {"data": {"text": options.text} if options.text else {}}
@@ -162,18 +182,24 @@ def evaluate(options: argparse.Namespace) -> None:
     """Score a text: the test part of the run's own, or any other."""
     run = _opened(options.folder)
     own = None if options.text or not run.tables else config_in(run.tables)
+    shards, documents = own.shards() if own else None, []
     if own is not None:
-        documents, name = list(runs.parts_of(run.tables).test), f"the test part of {own.data.text}"
-        if not documents:
-            raise ValueError(f"{name} is empty (test = 0 in the run's settings): name a text")
+        name = f"the test part of {own.data.text}"
+        n_bytes = shards.parts["test"].told.bytes if shards else 0
+        documents = [] if shards else list(runs.parts_of(run.tables).test)
+        if not documents and not n_bytes:
+            raise ValueError(f"{name} is empty: name a text")
     else:
         name = options.text or "python-docs"
         check_plain(name)
         documents = list(corpora.load(name))
-    scored = scores(run, documents, stride=options.stride)
+    if shards:
+        scored = runs.scores_of_tokens(run, shards, stride=options.stride)
+    else:
+        scored = scores(run, documents, stride=options.stride)
+        n_bytes = sum(document.n_bytes for document in documents)
     score = total(scored)
-    n_bytes = sum(document.n_bytes for document in documents)
-    print(f"{name}: {len(documents)} documents, {n_bytes:,} bytes, {score.tokens:,} tokens")
+    print(f"{name}: {len(scored)} documents, {n_bytes:,} bytes, {score.tokens:,} tokens")
     if score.n_bytes is None:
         unit = "nats per token"
         print(f"{score.loss:.4f} nats per token")
@@ -186,7 +212,9 @@ def evaluate(options: argparse.Namespace) -> None:
         low, high = f"{interval.low:.4f}", f"{interval.high:.4f} {unit}"
         print(f"95 % of resamples of the documents: {low} to {high}")
     if own is not None and (floor := floor_of(run.tables, documents)):
-        print(f"a perfect model: {floor.loss:.4f} nats per token on these very documents")
+        words = sum(len(document.text.split()) + 1 for document in documents)
+        each = floor.loss * words / score.tokens  # the floor is per word
+        print(f"a perfect model: {each:.4f} nats per token on these very documents")
 
 
 def plot(options: argparse.Namespace) -> None:
@@ -201,7 +229,7 @@ def plot(options: argparse.Namespace) -> None:
         raise ValueError(
             f"expected the extra for figures ({error}): install next-token[figures]"
         ) from error
-    curves = {}
+    curves, unit, tokenizers = {}, "nats per token", set()
     for folder in options.folders:
         rows = run_log.read(folder / "log.csv")
         if not rows:
@@ -209,16 +237,28 @@ def plot(options: argparse.Namespace) -> None:
                 f"expected {folder / 'log.csv'} with a line for each validation, found none; "
                 "`train` writes it"
             )
-        curves[str(folder)] = (
-            [row["step"] for row in rows],
-            [row["validation_loss"] for row in rows],
-        )
+        curves[str(folder)] = rows
+        tokenizers.add((folder / "tokenizer.json").read_bytes())
     lines = yardsticks(options.folders[0], order=options.ngram)
-    drawn = curves_of(curves, "steps", "validation loss (nats per token)", lines)
+    column = "validation_loss"
+    if len(tokenizers) > 1:  # a token is not the same for all
+        column, unit = "bits_per_byte", "bits per byte"
+        if lossy := [name for name, rows in curves.items() if rows[0][column] is None]:
+            raise ValueError(
+                f"expected runs with one tokenizer, or with bits per byte, got {lossy[0]}, whose "
+                "tokenizer loses text: plot it alone"
+            )
+        first = curves[str(options.folders[0])][0]
+        per_nat = (first[column] or 0) / (first["validation_loss"] or 1)
+        lines = {name: height * per_nat for name, height in lines.items()}
+    points = {
+        n: ([r["step"] for r in rows], [r[column] for r in rows]) for n, rows in curves.items()
+    }
+    drawn = curves_of(points, "steps", f"validation loss ({unit})", lines)
     options.to.write_text(drawn, "utf-8")
     print(f"{options.to}: the runs {', '.join(curves)}")
     for name, height in lines.items():
-        print(f"{name}: {height:.4f} nats per token")
+        print(f"{name}: {height:.4f} {unit}")
 
 
 def filters_of(options: argparse.Namespace) -> list[sampling.Filter]:
@@ -294,13 +334,28 @@ def tokens(options: argparse.Namespace) -> None:
 
 def info(options: argparse.Namespace) -> None:
     """Say what a folder holds."""
-    run = _opened(options.folder)
-    config = run.model.config
-    print(f"{config.parameters:,} parameters, {config.flops_per_token():,} operations a token")
-    print(config)
-    if run.step is not None:
-        print(f"weights of step {run.step:,}")
-    for table, values in run.tables.items():
+    folder, tables = options.folder, {}
+    if (folder / MANIFEST).exists():
+        held = Shards(folder)
+        print(f"{held.tokenizer.vocabulary_size:,} different tokens")
+        for name, part in held.parts.items():
+            print(f"{name}: {part.told.said}")
+    elif (folder / "task.json").exists():
+        tuned = gpt1_finetuning.load(folder)
+        parameters = sum(each.numel() for each in tuned.model.parameters())
+        print(f"{parameters:,} parameters, fine-tuned")
+        print(f"{tuned.forms.family}: {', '.join(tuned.forms.labels)}")
+    elif (adapter := folder / "adapter.toml").exists():
+        print("an adapter: low-rank maps beside a model")
+        tables = read_toml(adapter)
+    else:
+        run = _opened(folder)
+        config, tables = run.model.config, run.tables
+        print(f"{config.parameters:,} parameters, {config.flops_per_token():,} operations a token")
+        print(config)
+        if run.step is not None:
+            print(f"weights of step {run.step:,}")
+    for table, values in tables.items():
         print(f"[{table}]", *(f"{name} = {value!r}" for name, value in values.items()), sep="\n  ")
 
 

@@ -54,7 +54,7 @@ class DataConfig:
             released model. Model and tokenizer are then those of the folder, and what is said
             about them here is not looked at. "": random weights.
     Raises:
-        ValueError: another tokenizer, or `whole` is not a bool.
+        ValueError: another tokenizer, `whole` is not a bool, or a number cannot be.
     """
 
     text: str = "python-docs"
@@ -74,6 +74,11 @@ class DataConfig:
             raise ValueError(f"expected a tokenizer among {[*TOKENIZERS]}, got {self.tokenizer!r}")
         if self.whole is not True and self.whole is not False:
             raise ValueError(f"expected whole to be true or false, got {self.whole!r}")
+        least = {"vocabulary_size": 1, "batch_size": 1, "validation_batches": 1, "seed": 0}
+        for name, least_of_it in least.items():
+            value = getattr(self, name)
+            if type(value) is not int or not least_of_it <= value < 1 << 63:
+                raise ValueError(f"expected {name} from {least_of_it} to below 2^63, got {value!r}")
 
 
 @dataclass(frozen=True)
@@ -133,6 +138,8 @@ class RunConfig:
             )
             made.gpt(2)  # its own checks
             made.micro_world()
+            if made.model.get("global_every") and not made.model.get("window"):
+                raise ValueError("expected a window beside global_every, which sees past it")
         except TypeError as error:
             raise ValueError(str(error)) from error
         return made

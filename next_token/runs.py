@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import date
 from functools import partial
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -30,15 +30,16 @@ from torch import Tensor
 
 from src.gpt import pretrained, training
 from src.gpt.gpt2 import GPT
-from src.gpt.released import Run, loses_text, open_run, read_toml
+from src.gpt.released import Run, loses_text, open_run, read_toml, scores_of_ids
 from src.gpt.training import train
 from src.likelihood.batches import Batches
+from src.likelihood.evaluation import Score
 from src.likelihood.fitting import History
 from src.texts import corpora
 from src.tokens.bpe import load as load_tokenizer
 from src.tokens.bytes import END, UNKNOWN, Tokenizer, stream_of
 from src.tools import checkpoints, parallel, runtime
-from src.tools.files import write_text
+from src.tools.files import locked, write_text
 
 from . import run_log
 from .run_config import KNOWN, OF_TEXT, TOKENIZERS, RunConfig
@@ -77,6 +78,12 @@ def train_run(
         FloatingPointError: the loss is no longer finite.
     """
     folder, team = Path(folder), parallel.team()
+    parts_of_batch = config.training.accumulation * team.size
+    if config.data.batch_size < parts_of_batch:
+        raise ValueError(
+            f"expected a batch_size of at least {parts_of_batch}, accumulation times processes, "
+            f"got {config.data.batch_size}"
+        )
     team.check_shared(folder)
     begun = (folder / "run.toml").exists()
     if begun and not resume:
@@ -108,7 +115,8 @@ def train_run(
         tables["made"] = kept.get("made", {}) | {"processes": team.size}
     team.wait()  # nobody writes before all have looked
     if begun and differ and team.rank == 0:
-        write_text(folder / "run.toml", _toml(tables))
+        with locked(folder):
+            write_text(folder / "run.toml", _toml(tables))
     if team.rank == 0 and not begun:
         if first:
             tokenizer = first.tokenizer
@@ -206,8 +214,9 @@ def release(run: Run, folder: Path | str) -> None:
         raise FileExistsError(f"expected an empty folder or none, {folder} holds something")
     pretrained.save(run.model, folder)
     run.tokenizer.save(folder / "tokenizer.json")
-    made = run.tables["made"] | {"step": run.step}
-    write_text(folder / "run.toml", _toml(run.tables | {"made": made}))
+    data, made = run.tables["data"], run.tables["made"] | {"step": run.step}
+    paths = {k: Path(data[k]).name for k in ("text", "init_from") if k in data}  # whose, is private
+    write_text(folder / "run.toml", _toml(run.tables | {"data": data | paths, "made": made}))
 
 
 _HELD = {
@@ -219,8 +228,35 @@ _HELD = {
 }
 
 
+def scores_of_tokens(run: Run, shards: Shards, *, stride: int | None) -> list[Score]:
+    """The score of each document of the test part of tokens that a run was trained on.
+
+    Raises:
+        ValueError: they are no longer those of the run.
+    """
+    if shards.sha256 != run.tables["made"]["sha256"]:
+        raise ValueError(
+            f"expected {shards.folder} as it was when the run was trained, got other tokens: name "
+            "a text to score"
+        )
+    part = shards.parts["test"]
+    starts = [*map(part.start_of, range(part.documents)), len(part) - 1]  # of the end tokens
+    texts = [torch.from_numpy(part.piece(a, b + 1 - a)) for a, b in pairwise(starts)]
+    spelled = run.tokenizer.decode
+    return scores_of_ids(
+        run,
+        texts,
+        stride=stride,
+        n_bytes=None
+        if UNKNOWN in run.tokenizer.specials
+        else [len(spelled(text[1:-1].tolist()).encode()) for text in texts],
+    )
+
+
 def check_free(folder: Path) -> None:
     """Raise a FileExistsError if a folder holds a model or tokens, which a new run would spoil."""
+    if folder.exists() and not folder.is_dir():
+        raise FileExistsError(f"expected a folder, {folder} is a file: choose another name")
     for name, held in _HELD.items():
         if (folder / name).exists():
             raise FileExistsError(f"{folder} holds {held} already: choose another folder")

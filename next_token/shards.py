@@ -78,6 +78,11 @@ class PartOf:
     shards: tuple[FileOf, ...]
     starts: FileOf
 
+    @property
+    def said(self) -> str:
+        """The three numbers, for people."""
+        return f"{self.documents:,} documents, {self.bytes:,} bytes, {self.tokens:,} tokens"
+
 
 # ---- writing -------------------------------------------------------------------------------------
 
