@@ -7,9 +7,8 @@
     share of peak  = tokens / s · operations per token / what the GPUs could do at most
     time left      = steps that are left · seconds per step, with the validations
 
-Where tensorboard is installed, the same numbers go to a folder of that name. The lines are kept in
-`log.csv`, in the folder of the run, and can be printed as they come. After a resumed run the file
-has each step once, as if nothing had happened.
+The lines are kept in `log.csv`, in the folder of the run, and can be printed as they come. After a
+resumed run the file has each step once, as if nothing had happened.
 
 Used by `runs`, and so by the command line.
 """
@@ -20,7 +19,6 @@ import math
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -74,7 +72,6 @@ class RunLog:
         self.path, self.steps, self.rate = Path(folder) / "log.csv", steps, rate
         self.tokens_per_byte, self.say, self.sample = tokens_per_byte, say, sample
         self.flops_per_token, self.peak = flops_per_token, peak
-        self._board = _board(Path(folder))
         # (step, tokens so far, seconds on the clock) after the last line, and after the last step.
         self._line: tuple[int, int, float] | None = None
         self._last = (0, 0, 0.0)
@@ -85,9 +82,6 @@ class RunLog:
         if step in history.validation:
             row = self._row(now, history)
             self._write(row, history)
-            for name, value in row.items() if self._board else ():
-                if name != "step" and value is not None:
-                    self._board.add_scalar(name, value, step)
             if self.say:
                 self.say(line(row, self.steps))
                 if self.sample:
@@ -181,12 +175,3 @@ def sample_of(model: GPT, tokenizer: Tokenizer, tokens: int) -> str:
     own = torch.Generator().manual_seed(0)  # or a resumed run would draw otherwise
     (text,) = sampling.generate(model, [[end]], max_new_tokens=tokens, stop=end, generator=own)
     return tokenizer.decode([token for token in text.tolist() if token != end])
-
-
-def _board(folder: Path) -> Any:
-    """What writes for TensorBoard; None where that is not installed."""
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        return None
-    return SummaryWriter(str(folder / "tensorboard"))

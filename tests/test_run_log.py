@@ -1,9 +1,6 @@
 """One line for each validation, in a file and to whom it may concern."""
 
 import math
-import sys
-from collections import defaultdict
-from unittest.mock import Mock
 
 import pytest
 import torch
@@ -125,19 +122,6 @@ def test_a_model_draws_a_text_and_goes_on_with_its_dropout_as_it_was():
     assert 0 < len(first) <= 11
     assert model.training
     assert torch.equal(torch.get_rng_state(), before)
-
-
-def test_the_numbers_go_to_tensorboard_where_it_is_installed(tmp_path, monkeypatch):
-    tensorboard, told = Mock(), defaultdict(dict)
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", tensorboard)
-    history = logged(tmp_path)
-    tensorboard.SummaryWriter.assert_called_once_with(str(tmp_path / "tensorboard"))
-    for call in tensorboard.SummaryWriter.return_value.add_scalar.call_args_list:
-        name, value, step = call.args
-        told[name][step] = value
-    assert told["validation_loss"] == history.validation
-    assert list(told["gradient_norm"]) == [4, 8, 10]
-    assert "step" not in told
 
 
 @pytest.mark.parametrize("text", ["step,loss\n1,2\n", ",".join(run_log.COLUMNS) + "\nmany\n1,x\n"])
