@@ -109,7 +109,7 @@ def train(options: argparse.Namespace) -> None:
     if not options.lora:
         if given:
             raise ValueError(f"expected --{given[0]} with --lora only")
-        if options.init_from and (options.init_from == PACKAGED or _is_gguf(options.init_from)):
+        if options.init_from == PACKAGED or Path(options.init_from or "").is_file():
             raise ValueError(
                 f"expected --lora beside --init-from {options.init_from}: of a GGUF file all "
                 "weights stay as they are, and low-rank maps learn beside them"
@@ -152,16 +152,6 @@ def _no_use(*tables: Mapping[str, Mapping[str, Any]]) -> list[str]:
     others = {("data", "tokenizer"), ("data", "vocabulary_size")}
     others |= {("training", "engine")}
     return sorted(of_model | {name for _, name in said & others})
-
-
-def _is_gguf(path: str) -> bool:
-    """Whether a file begins as GGUF does, or is called so."""
-    if path.endswith(".gguf"):
-        return True
-    if not Path(path).is_file():
-        return False
-    with Path(path).open("rb") as file:
-        return file.read(4) == b"GGUF"
 
 
 def _opened(options: argparse.Namespace) -> Run:

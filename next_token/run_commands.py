@@ -103,16 +103,11 @@ def train(options: argparse.Namespace) -> None:
                 f"taken already, got {options.steps:,}"
             )
     config = RunConfig.from_tables(*tables, flags)
-    if config.data.init_from and not options.resume and any("model" in t for t in (*tables, flags)):
+    said = {name for t in (*tables, flags) for name in (*t.get("model", {}), *t.get("data", {}))}
+    of_model = {*KNOWN["model"], "tokenizer", "vocabulary_size"}
+    if config.data.init_from and not options.resume and (own := sorted(said & of_model)):
         raise ValueError(
-            f"expected no settings of the model beside init_from, which has its own: those of "
-            f"{config.data.init_from}"
-        )
-    of_data = {name for t in (*tables, flags) for name in t.get("data", {})}
-    own = sorted(of_data & {"tokenizer", "vocabulary_size"})
-    if config.data.init_from and not options.resume and own:
-        raise ValueError(
-            f"expected no {', '.join(own)} beside init_from, which has its own tokenizer: that of "
+            f"expected no {', '.join(own)} beside init_from: model and tokenizer are those of "
             f"{config.data.init_from}"
         )
     if not options.resume:

@@ -96,15 +96,12 @@ def train_run(
     if config.data.init_from and not (folder / "last.pt").exists():
         first = open_run(config.data.init_from, device=device)
         config = replace(config, model=_model_table(first.model))
-    shards = config.shards()
-    if shards:
-        _check_tokenizers(shards, first)
-        _check_together(shards, team)
-        tables = config.tables() | {"made": _made_of_shards(shards, team.size)}
+    source = config.shards() or config.parts()
+    tables = config.tables() | {"made": _made(source, team.size)}
+    if isinstance(source, Shards):
+        _check_tokenizers(source, first)
+        _check_together(source, team)
         tables["data"] = {k: v for k, v in tables["data"].items() if k not in OF_TEXT}
-    else:
-        parts = config.parts()
-        tables = config.tables() | {"made": _made(parts, team.size)}
     if begun:
         training.check_last(folder, logged=bool(run_log.read(folder / "log.csv")))
         path = folder / "run.toml"
@@ -120,24 +117,24 @@ def train_run(
     if team.rank == 0 and not begun:
         if first:
             tokenizer = first.tokenizer
-        elif shards:
-            tokenizer = shards.tokenizer
+        elif isinstance(source, Shards):
+            tokenizer = source.tokenizer
         else:
             tokenizer = TOKENIZERS[config.data.tokenizer].train(
-                (document.text for document in parts.train), config.data.vocabulary_size
+                (document.text for document in source.train), config.data.vocabulary_size
             )
-        batches = batches_of(config, tokenizer, shards or parts)  # what it refuses leaves no folder
+        batches = batches_of(config, tokenizer, source)  # what it refuses leaves no folder
         folder.mkdir(parents=True, exist_ok=True)
         tokenizer.save(folder / "tokenizer.json")
         write_text(folder / "run.toml", _toml(tables))
     team.wait()
     tokenizer = load_tokenizer(folder / "tokenizer.json")
     model = first.model if first else _model(config, tokenizer, device)
-    of_training, of_validation = batches or batches_of(config, tokenizer, shards or parts)
-    if shards:
-        lossy, n_bytes = UNKNOWN in tokenizer.specials, shards.parts["validation"].told.bytes
+    of_training, of_validation = batches or batches_of(config, tokenizer, source)
+    if isinstance(source, Shards):
+        lossy, n_bytes = UNKNOWN in tokenizer.specials, source.parts["validation"].told.bytes
     else:
-        lossy, n_bytes = loses_text(tokenizer, parts.validation), parts.validation.n_bytes
+        lossy, n_bytes = loses_text(tokenizer, source.validation), source.validation.n_bytes
     # A model in shares is gathered block by block, for which the others would have to draw, too.
     drawn = sample_tokens and say and not (team.size > 1 and config.training.engine == "fsdp")
     log = RunLog(
@@ -341,35 +338,26 @@ def _check_together(shards: Shards, team: parallel.Team) -> None:
         raise ShardError(why)
 
 
-def _made_of_shards(shards: Shards, processes: int) -> dict[str, Any]:
-    """The same as `_made` of a folder of tokens, whose manifest has the sum of every file."""
-    told = [part.told for part in shards.parts.values()]
-    return _versions(processes) | {
-        "documents": sum(part.documents for part in told),
-        "bytes": sum(part.bytes for part in told),
-        "sha256": shards.sha256,
-    }
-
-
-def _versions(processes: int) -> dict[str, Any]:
+def _made(source: Shards | corpora.Split, processes: int) -> dict[str, Any]:
+    """Where a run comes from: what else somebody needs who wants to repeat it."""
+    held: list[Any]
+    if isinstance(source, Shards):  # its manifest has the sum of every file
+        held, sha256 = [part.told for part in source.parts.values()], source.sha256
+        documents, n_bytes = sum(part.documents for part in held), sum(part.bytes for part in held)
+    else:
+        held, digest = [document for part in source for document in part], hashlib.sha256()
+        for document in held:
+            digest.update(document.text.encode() + b"\0")
+        documents, n_bytes = len(held), sum(document.n_bytes for document in held)
+        sha256 = digest.hexdigest()
     return {
         "on": str(date.today()),
         "python": platform.python_version(),
         "torch": torch.__version__,
         "processes": processes,
-    }
-
-
-def _made(parts: corpora.Split, processes: int) -> dict[str, Any]:
-    """Where a run comes from: what else somebody needs who wants to repeat it."""
-    documents = [document for part in parts for document in part]
-    digest = hashlib.sha256()
-    for document in documents:
-        digest.update(document.text.encode() + b"\0")
-    return _versions(processes) | {
-        "documents": len(documents),
-        "bytes": sum(document.n_bytes for document in documents),
-        "sha256": digest.hexdigest(),
+        "documents": documents,
+        "bytes": n_bytes,
+        "sha256": sha256,
     }
 
 

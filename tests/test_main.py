@@ -451,8 +451,11 @@ def test_a_setting_that_cannot_be_is_refused(changes, message):
             "train --folder {run} --resume --learning-rate 1",
             "learning_rate = 1.0, saved with 0.003",
         ),
-        ("train {text} --folder new --init-from {run} --layers 2", "no settings of the model"),
-        ("train {text} --folder new --init-from {run} --vocabulary-size 300", "no vocabulary_size"),
+        ("train {text} --folder new --init-from {run} --layers 2", "no layers beside init_from"),
+        (
+            "train {text} --folder new --init-from {run} --vocabulary-size 300",
+            "no vocabulary_size beside init_from",
+        ),
         ("finetune {run} {examples} --folder {run}", "holds a run already"),
         ("finetune {run} {examples} --folder {tuned}", "holds a fine-tuned model already"),
         ("classify {run}", "expected a fine-tuned model"),
