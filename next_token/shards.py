@@ -10,11 +10,11 @@ A part is one stream, an end token before, between and after its documents, cut 
 2^26 tokens: token i stands in shard i // 2^26. A document begins with the end token before it.
 
 A folder is written under another name, `folder.partial`, and gets its own when all is on the disk:
-so it is there whole or not at all. What a reader opens may be anybody's: each name, size and sum
-is checked. Pieces are read from the files when they are asked for. (In a memory map each page that
-was ever touched counts as memory of the process, in the end the whole text.)
+so it is there whole or not at all. A reader compares sizes, and `check` the sums. Pieces are read
+from the files when they are asked for. (In a memory map each page that was ever touched counts as
+memory of the process, in the end the whole text.)
 
-Used by `gpt/runs`; written by `next_token/shards_of_files`.
+Used by `runs`; written by `next_token/shards_of_files`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,6 @@ PARTS = ("train", "validation", "test")
 TOKENS_PER_SHARD = 1 << 26
 _CODES = {"uint16": "H", "uint32": "I"}  # of Python's arrays
 _MOST_OPEN = 128  # files of a part
-_LARGEST_MANIFEST = 1 << 24  # bytes; a thousand shards take about 100,000
 
 
 class ShardError(ValueError):
@@ -77,6 +76,11 @@ class PartOf:
     bytes: int
     shards: tuple[FileOf, ...]
     starts: FileOf
+
+    @property
+    def said(self) -> str:
+        """The three numbers, for people."""
+        return f"{self.documents:,} documents, {self.bytes:,} bytes, {self.tokens:,} tokens"
 
 
 # ---- writing -------------------------------------------------------------------------------------
@@ -255,18 +259,21 @@ class Shards:
 
     def __init__(self, folder: str | os.PathLike[str]):
         self.folder = Path(folder).expanduser()
-        content, self.sha256 = _read_manifest(self.folder)
-        with _naming(self.folder / MANIFEST):
-            kind, per_shard = content["kind"], _count(content["tokens_per_shard"])
-            if kind not in _CODES or per_shard == 0:
-                raise ValueError(f"expected numbers among {[*_CODES]}, got {kind!r}, {per_shard}")
-            self._tokenizer_file = _file_of(content["tokenizer"], {TOKENIZER})
-            told = {name: _part_of(part, name) for name, part in content["parts"].items()}
-            if set(told) != set(PARTS):
-                raise ValueError(f"expected the parts {list(PARTS)}, got {sorted(told)}")
-        self.parts = {
-            name: ShardedStream(self.folder, told[name], kind, per_shard) for name in PARTS
-        }
+        try:
+            content, self.sha256 = _read_manifest(self.folder)
+            kind, per_shard = content["kind"], content["tokens_per_shard"]
+            self._tokenizer_file = FileOf(**content["tokenizer"])
+            told = {name: _part_of(content["parts"][name]) for name in PARTS}
+            self.parts = {
+                name: ShardedStream(self.folder, told[name], kind, per_shard) for name in PARTS
+            }
+        except ShardError:
+            raise
+        except (LookupError, TypeError, ValueError) as error:
+            raise ShardError(
+                f"expected the manifest of shards in {self.folder / MANIFEST}, got something else: "
+                f"{error!r}; tokenize again"
+            ) from error
         _check_size(self.folder, self._tokenizer_file)
         self.tokenizer = open_tokenizer(self.folder)
         own = self.tokenizer.vocabulary_size, self.tokenizer.specials.get(END)
@@ -397,49 +404,16 @@ def _read_manifest(folder: Path) -> tuple[dict, str]:
             f"expected shards of tokens in {folder}, found no {MANIFEST}{why}: "
             "`next-token tokenize` makes them"
         )
-    if (size := path.stat().st_size) > _LARGEST_MANIFEST:
-        raise ShardError(f"expected at most {_LARGEST_MANIFEST:,} bytes in {path}, got {size:,}")
     held = path.read_bytes()
-    with _naming(path):
-        content = json.loads(held)
-        if not isinstance(content, dict) or content.get("format") != FORMAT:
-            found = content.get("format") if isinstance(content, dict) else content
-            raise ValueError(f"expected the format {FORMAT!r}, got {found!r}")
+    content = json.loads(held)
+    if content["format"] != FORMAT:
+        raise ValueError(f"expected the format {FORMAT!r}, got {content['format']!r}")
     return content, hashlib.sha256(held).hexdigest()
 
 
-@contextmanager
-def _naming(path: Path) -> Iterator[None]:
-    """Say which manifest does not say what it should."""
-    try:
-        yield
-    except KeyError as error:
-        raise ShardError(f"expected {error} in {path}, got none: was it edited?") from error
-    except (ValueError, TypeError, AttributeError, RecursionError) as error:
-        raise ShardError(f"expected the manifest of shards in {path}: {error}") from error
-
-
-def _part_of(told: Mapping, name: str) -> PartOf:
-    tokens, documents, n_bytes = (_count(told[each]) for each in ("tokens", "documents", "bytes"))
-    shards = tuple(
-        _file_of(file, {f"{name}-{number:05}.bin"}) for number, file in enumerate(told["shards"])
-    )
-    return PartOf(tokens, documents, n_bytes, shards, _file_of(told["starts"], {f"{name}.starts"}))
-
-
-def _file_of(told: Mapping, names: set[str]) -> FileOf:
-    """A file as the manifest has it, if its name is the one that it must have."""
-    if told["name"] not in names:
-        raise ValueError(f"expected a file called {min(names)}, got {told['name']!r}")
-    if not isinstance(told["sha256"], str):
-        raise ValueError(f"expected a SHA-256 for {told['name']}, got {told['sha256']!r}")
-    return FileOf(told["name"], _count(told["size"]), told["sha256"])
-
-
-def _count(value: object) -> int:
-    if type(value) is not int or not 0 <= value < 1 << 62:
-        raise ValueError(f"expected a number from 0 to 2^62, got {value!r}")
-    return value
+def _part_of(told: Mapping) -> PartOf:
+    files = {"shards": tuple(FileOf(**file) for file in told["shards"])}
+    return PartOf(**{**told, **files, "starts": FileOf(**told["starts"])})
 
 
 def _check_size(folder: Path, file: FileOf) -> None:

@@ -320,68 +320,28 @@ def test_a_folder_without_a_manifest_is_named(tmp_path):
         Shards(tmp_path)
 
 
-def put(held, path, value):
-    *above, last = path
-    for key in above:
-        held = held[key]
-    held[last] = value
-    if value is None:
-        del held[last]
-
-
-TRAIN = ("parts", "train")
-
-
 @pytest.mark.parametrize(
-    ("path", "value", "message"),
+    ("old", "new", "message"),
     [
-        (("format",), "next-token shards 2", "the format 'next-token shards 1', got .*2'"),
-        (("kind",), "float64", r"numbers among \['uint16', 'uint32'\], got 'float64'"),
-        (("kind",), None, "'kind'.*got none"),
-        (("kind",), "uint32", "files for .* tokens"),
-        (("kind",), ["uint16"], "manifest"),
-        (("tokens_per_shard",), 0, "uint16', 0"),
-        (("tokens_per_shard",), 1 << 61, "files for"),
-        (("tokenizer", "name"), "../tokenizer.json", "called tokenizer.json, got '../tokenizer"),
-        (("parts",), [], "manifest"),
-        (("parts", "train"), None, r"the parts \['train'"),
-        (("parts", "more"), {}, "'tokens'"),
-        ((*TRAIN, "tokens"), 1 << 70, "a number from 0 to 2^62"),
-        ((*TRAIN, "tokens"), -1, "got -1"),
-        ((*TRAIN, "tokens"), True, "got True"),
-        ((*TRAIN, "documents"), 3, "3 documents, got others"),
-        ((*TRAIN, "shards"), [], "files for"),
-        ((*TRAIN, "shards"), None, "'shards'"),
-        ((*TRAIN, "shards", 0, "name"), "../secret", "train-00000.bin, got '../secret'"),
-        ((*TRAIN, "shards", 1, "name"), "train-00000.bin", "train-00001.bin, got"),
-        ((*TRAIN, "shards", 0, "name"), 3, "got 3"),
-        ((*TRAIN, "shards", 0, "size"), 1 << 60, "files for"),
-        ((*TRAIN, "shards", 0, "sha256"), 5, "a SHA-256 for train-00000.bin, got 5"),
-        ((*TRAIN, "starts", "name"), "test.starts", "train.starts, got"),
-        ((*TRAIN, "starts", "size"), 8, "documents, got others"),
-        (("vocabulary_size",), 255, "with 255 tokens and the end token 0, got one with 256"),
-        (("end",), 1, "the end token 1, got one with 256 and 0"),
+        ("shards 1", "shards 2", "the format 'next-token shards 1', got .*2'"),
+        ("uint16", "uint32", "files for .* tokens"),
+        ("uint16", "float64", "manifest of shards in .*float64"),
+        ('"kind"', '"sort"', "manifest of shards in .*kind"),
+        ('"tokens"', '"ids"', "manifest of shards in .*ids"),
+        ('"vocabulary_size": 256', '"vocabulary_size": 255', "with 255 tokens .*got one with 256"),
     ],
 )
-def test_a_forged_manifest_is_refused(copied, path, value, message):
-    held = json.loads((copied / MANIFEST).read_text())
-    put(held, path, value)
-    (copied / MANIFEST).write_text(json.dumps(held))
-    message = message.replace("2^62", r"2\^62")
+def test_a_manifest_of_something_else_is_refused(copied, old, new, message):
+    held = (copied / MANIFEST).read_text()
+    (copied / MANIFEST).write_text(held.replace(old, new))
     with pytest.raises(ShardError, match=message):
         Shards(copied)
 
 
-@pytest.mark.parametrize("held", ["", "[]", '{"format"', "[" * 99_999, "\0", '"next-token"'])
+@pytest.mark.parametrize("held", ["", "[]", '{"format"', '"next-token"'])
 def test_what_is_no_manifest_is_refused(copied, held):
     (copied / MANIFEST).write_text(held)
     with pytest.raises(ShardError, match="the manifest of shards in"):
-        Shards(copied)
-
-
-def test_a_manifest_that_is_too_long_is_not_read(copied, monkeypatch):
-    monkeypatch.setattr(shards, "_LARGEST_MANIFEST", 100)
-    with pytest.raises(ShardError, match="at most 100 bytes"):
         Shards(copied)
 
 

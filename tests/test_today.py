@@ -190,6 +190,16 @@ def test_chat_answers_each_line_and_remembers(path, real, capsys, monkeypatch):
     assert capsys.readouterr().out.startswith(second[2].said + "\n")
 
 
+def test_a_talk_goes_on_when_the_context_is_full(path, real, capsys, monkeypatch):
+    long, words = " in" * real.model.context_length, " in" * (real.model.context_length // 4)
+    monkeypatch.setattr("sys.stdin", io.StringIO("\n".join(["Hi", long, *[words] * 5, "", ""])))
+    assert main(["chat", str(path), "--tokens", "2"]) == 0
+    out, err = capsys.readouterr()
+    assert len(out.splitlines()) >= 6  # all but the long one are answered
+    assert err.count("say it shorter") == 1
+    assert "the context is full, the earliest question is forgotten" in err
+
+
 def test_models_that_cannot_are_refused_by_name(tmp_path, capsys, monkeypatch):
     small_llama().write(tmp_path / "plain.gguf")
     small_llama().set(general__architecture="mamba").write(tmp_path / "forged.gguf")
