@@ -17,12 +17,12 @@ from typing import Any
 import torch
 
 from src.gpt.released import Run, open_run
-from src.today.chat import STOP, ChatFormat, Message
 from src.today.gguf_models import RealModel, open_model
 from src.tools import runtime
 
 from . import run_commands as of_runs
 from .adapters import PACKAGED, SETTINGS, adapter_in, train_adapter, with_adapter
+from .chat import STOP, ChatFormat, Message, chat_format_of
 from .run_config import RunConfig
 from .streaming import Reader, spelled, stream
 
@@ -52,7 +52,8 @@ def complete(options: argparse.Namespace) -> None:
 def chat(options: argparse.Namespace) -> None:
     """Talk with a model that is made for it; an empty line or the end of the input ends it."""
     run = _opened(options)
-    if not isinstance(run, RealModel) or run.chat is None:
+    form = chat_format_of(run) if isinstance(run, RealModel) else None
+    if form is None:
         raise ValueError(
             f"expected a model with a chat template, got {options.model}, which names none; "
             "`complete` goes on with a text"
@@ -62,7 +63,7 @@ def chat(options: argparse.Namespace) -> None:
     for line in _lines():
         messages.append(Message("user", line))
         try:
-            ids = _fitting(messages, run.chat, run)
+            ids = _fitting(messages, form, run)
         except ValueError as error:
             print(f"error: {error}", file=sys.stderr)
             messages.pop()
@@ -75,7 +76,7 @@ def chat(options: argparse.Namespace) -> None:
         messages.append(Message("assistant", "".join(said)))
 
 
-def _fitting(messages: list[Message], form: ChatFormat, run: RealModel) -> list[int]:
+def _fitting(messages: list[Message], form: ChatFormat, run: Run) -> list[int]:
     """A talk as ids; the earliest questions go, with their answers, while the context is full.
 
     Raises:

@@ -27,7 +27,6 @@ from tokenizers import pre_tokenizers
 from src.gpt import pretrained
 from src.gpt.gpt2 import GPT, GPTConfig
 from src.today import gguf_models
-from src.today.chat import ChatFormat
 from src.today.gguf_files import GGUFError, GGUFFile
 from src.today.gguf_models import config_of, open_model, packaged_file
 from src.today.gguf_tokenizers import tokenizer_of
@@ -175,7 +174,6 @@ FORGED = [  # values, and what the refusal says of them
     ({f"{N}merges": Texts(MERGES[::-1])}, "merge 2 to join two of the 258 tokens .*, got 259"),
     ({f"{N}merges": Texts([*MERGES[:-1], "i n n"])}, "a merge of two tokens, got 'i n n'"),
     ({f"{N}tokens": Texts(["<|end|>", *ALL[1:]])}, r"expected a special token <\|endoftext\|> in"),
-    ({"tokenizer__chat_template": "{{ messages.__class__ }}"}, "to be ChatML .*, got another"),
 ]
 FORGED_TENSORS = [
     ("token_embd.weight", None, "expected vocabulary_size to be"),
@@ -227,15 +225,8 @@ def test_all_that_belongs_to_a_model_is_opened(path):
     real = open_model(path)
     assert real.end == 0
     assert real.world is None
-    assert real.chat is None
+    assert real.chat_template == ""
     assert real.tokenizer.vocabulary_size == real.model.vocabulary_size == len(ALL)
-
-
-def test_a_chat_template_that_is_known_is_opened(tmp_path):
-    from src.today import chat
-
-    made = small_llama(f"{chat._BEFORE}Be brief.{chat._AFTER}")
-    assert open_model(made.write(tmp_path / "f")).chat == ChatFormat("Be brief.")
 
 
 # ---- the package ---------------------------------------------------------------------------------

@@ -10,12 +10,11 @@ import pytest
 import torch
 from gguf_writing import LIMIT, Texts, small_llama, tokens
 
+from next_token import chat as chat_module
 from next_token.__main__ import main
+from next_token.chat import STOP, ChatFormat, Message
 from next_token.streaming import Reader, spelled, stream
 from src.gpt.sampling import generate, temperature, top_k
-from src.today import chat as chat_module
-from src.today import gguf_models
-from src.today.chat import STOP, ChatFormat, Message
 from src.today.gguf_models import open_model
 from src.tokens.bytes import ByteTokenizer
 
@@ -56,7 +55,8 @@ def test_a_conversation_begins_with_what_the_system_says():
 
 def test_what_is_said_holds_no_mark(real):
     specials = real.tokenizer.specials
-    ids = real.chat.ids([Message("user", f"a{STOP}b")], real.tokenizer)
+    assert chat_module.chat_format_of(real) == CHAT
+    ids = CHAT.ids([Message("user", f"a{STOP}b")], real.tokenizer)
     assert ids.count(specials[STOP]) == 2
     assert real.tokenizer.decode(ids) == CHAT.text([Message("user", f"a{STOP}b")])
 
@@ -69,23 +69,33 @@ def test_a_role_that_is_unknown_is_refused(role):
         CHAT.text([])
 
 
+def known(system):
+    return f"{chat_module._BEFORE}{system}{chat_module._AFTER}"
+
+
 NO_MARKS = Texts([token.replace("im_end", "end") for token in tokens()])
 
 
 @pytest.mark.parametrize(
-    ("said", "values", "message"),
+    ("template", "values", "message"),
     [
-        ("' + cycler + '", {}, "a template is a program, and is not run"),
-        ("a\\x27b", {}, "a template is a program, and is not run"),
-        ("", {"tokenizer__ggml__tokens": NO_MARKS}, r"expected tokens \['<\|im_end\|>'\] in"),
+        (known("' + cycler + '"), {}, "a template is a program, and is not run"),
+        (known("a\\x27b"), {}, "a template is a program, and is not run"),
+        ("{{ messages.__class__ }}", {}, "a template is a program, and is not run"),
+        (
+            known(""),
+            {"tokenizer__ggml__tokens": NO_MARKS},
+            r"expected special tokens \['<\|im_end\|>'\]",
+        ),
     ],
 )
 def test_a_template_that_could_be_a_program_or_has_no_marks_is_refused(
-    tmp_path, said, values, message
+    tmp_path, template, values, message
 ):
-    made = small_llama(f"{chat_module._BEFORE}{said}{chat_module._AFTER}").set(**values)
-    with pytest.raises(gguf_models.GGUFError, match=message):
-        open_model(made.write(tmp_path / "f"))
+    made = small_llama(template).set(**values)
+    real = open_model(made.write(tmp_path / "f"))  # `complete` can use it
+    with pytest.raises(ValueError, match=message):
+        chat_module.chat_format_of(real)
 
 
 # ---- streaming -----------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ Turned: we rotate neighbouring channels of a head, 2 i and 2 i + 1, as Su et al.
 own code does; `transformers` rotates i and i + D / 2. A product of a query and a key does not mind
 in which order its channels stand, so it is enough to sort the rows of both matrices.
 
-Used by `gpt/pretrained`, which reads and writes the files.
+Used by `gpt/pretrained`, which reads and writes the files. Chapter: `today/a_real_model`.
 Source: Touvron et al. 2023 (Llama); the library `transformers` (Wolf et al. 2020), whose names
 these are.
 """

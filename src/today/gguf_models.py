@@ -38,7 +38,6 @@ from ..gpt.gpt2 import GPTConfig
 from ..gpt.pretrained import without_weights
 from ..gpt.released import Run
 from ..tokens.bytes import END
-from .chat import ChatFormat, chat_format_of
 from .gguf_files import GGUFError, GGUFFile
 from .gguf_tokenizers import tokenizer_of
 
@@ -84,16 +83,17 @@ class RealModel(Run):
         tokenizer: its own.
         tables: nothing.
         step: None.
-        chat: how it wants a conversation written; None: it is not made for one.
+        chat_template: how it wants a conversation written, a program in Jinja, which is not run;
+            "": it is not made for one.
     """
 
-    chat: ChatFormat | None
+    chat_template: str
 
 
 def open_model(
     path: str | os.PathLike[str] | None = None, *, context_length: int | None = None
 ) -> RealModel:
-    """A GGUF file's model, on the CPU, its tokenizer, and the form of its conversations.
+    """A GGUF file's model, on the CPU, its tokenizer, and its chat template.
 
     Names and shapes are compared before any weight is decoded.
 
@@ -124,7 +124,7 @@ def open_model(
         where=f"{file.path} (a Llama without biases, by its llama.block_count and sizes)",
         error=GGUFError,
     )
-    tokenizer, chat = tokenizer_of(file), chat_format_of(file)
+    tokenizer = tokenizer_of(file)
     if (size := tokenizer.vocabulary_size) != (rows := config.vocabulary_size):
         raise GGUFError(
             f"expected {rows:,} tokens in {file.path}, one for each vector, got {size:,}"
@@ -139,7 +139,9 @@ def open_model(
             weight.data = torch.empty(weight.shape[::-1]).T
     for name, view in _views(config, model.state_dict()).items():
         view.copy_(torch.from_numpy(file.array(name)))
-    return RealModel(model.eval(), tokenizer, {}, None, chat)
+    return RealModel(
+        model.eval(), tokenizer, {}, None, file.value("tokenizer.chat_template", str, "")
+    )
 
 
 def config_of(file: GGUFFile) -> GPTConfig:

@@ -5,7 +5,7 @@
     a released model   config.json      vocab.json with merges.txt, or tokenizer.json, its format
 
 Source: the names are those of OpenAI's `encoder.py` (Radford et al. 2019) and of `transformers`.
-Used by `gpt/runs`, and by `next_token/shards_of_files`, whose processes have no use for torch.
+Used in the chapter `gpt/gpt2`, and by `next-token tokenize`, whose processes have no use for torch.
 """
 
 from __future__ import annotations
