@@ -33,12 +33,12 @@ from torch.nn import functional
 
 from benchmarks.shared.plain import PlainBlock
 from benchmarks.shared.rounds import finish, in_turns, seconds
+from next_token.gpus import peak_flops
 from src.gpt import pretrained, sampling, training
 from src.gpt.gpt2 import GPT, GPTConfig
 from src.gpt.training import TrainConfig
 from src.likelihood import fitting
 from src.likelihood.batches import Batches
-from src.tools.runtime import peak_flops
 
 VOCABULARY = 65  # the characters of the usual first corpus
 # name: (layers, heads, channels, positions, texts, rounds)

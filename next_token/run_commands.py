@@ -27,7 +27,8 @@ from src.tokens.files import naming
 from src.tokens.folders import open_tokenizer
 from src.tools import parallel, runtime
 
-from . import run_log, runs
+from . import gpus, run_log, runs
+from . import tuned as tuned_models
 from .run_config import KNOWN, OF_TEXT, RunConfig
 from .runs import config_in, train_run
 from .shards import MANIFEST, Shards
@@ -93,7 +94,7 @@ def train(options: argparse.Namespace) -> None:
     if options.sample_tokens < 0:
         raise ValueError(f"expected --sample-tokens of 0 or more, got {options.sample_tokens}")
     kept = options.folder / "run.toml"
-    precision = runtime.fast_precision(runtime.device(options.device))
+    precision = gpus.fast_precision(runtime.device(options.device))
     tables: list[dict] = [{"training": {"precision": precision}}, *settings_of(options, kept)]
     if options.resume and (done := run_log.read(options.folder / "log.csv")):
         least = int(done[-1]["step"] or 0)
@@ -336,7 +337,7 @@ def info(options: argparse.Namespace) -> None:
         for name, part in held.parts.items():
             print(f"{name}: {part.told.said}")
     elif (folder / "task.json").exists():
-        tuned = gpt1_finetuning.load(folder)
+        tuned = tuned_models.load(folder)
         parameters = sum(each.numel() for each in tuned.model.parameters())
         print(f"{parameters:,} parameters, fine-tuned")
         print(f"{tuned.forms.family}: {', '.join(tuned.forms.labels)}")
@@ -374,7 +375,7 @@ def finetune(options: argparse.Namespace) -> None:
     tuned = gpt1_finetuning.finetune(
         run.model, run.tokenizer, task, config, cut=options.cut, progress=not options.quiet
     )
-    gpt1_finetuning.save(tuned, options.folder)
+    tuned_models.save(tuned, options.folder)
     best = tuned.history.best_step
     print(f"{task.family}: {', '.join(task.labels)}; {len(task.train):,} examples to learn from")
     loss = tuned.history.validation[best]
@@ -390,7 +391,7 @@ def finetune(options: argparse.Namespace) -> None:
 
 def classify(options: argparse.Namespace) -> None:
     """Print label and probability for each line of a file; a blank line stays blank."""
-    tuned = gpt1_finetuning.load(options.folder, device=runtime.device())
+    tuned = tuned_models.load(options.folder, device=runtime.device())
     if options.cut:
         tuned = replace(tuned, forms=replace(tuned.forms, cut=True))
     text = sys.stdin.read() if options.file == "-" else Path(options.file).read_bytes().decode()

@@ -38,10 +38,10 @@ from src.likelihood.fitting import History
 from src.texts import corpora
 from src.tokens.bpe import load as load_tokenizer
 from src.tokens.bytes import END, UNKNOWN, Tokenizer, stream_of
-from src.tools import checkpoints, parallel, runtime
+from src.tools import checkpoints, parallel
 from src.tools.files import locked, write_text
 
-from . import run_log
+from . import gpus, run_log
 from .run_config import KNOWN, OF_TEXT, TOKENIZERS, RunConfig
 from .run_log import RunLog, sample_of
 from .shards import ShardedStream, ShardError, Shards
@@ -143,7 +143,7 @@ def train_run(
         rate=config.training.rate,
         tokens_per_byte=None if lossy else (len(of_validation.ids) - 1) / n_bytes,
         flops_per_token=3 * model.config.flops_per_token(),
-        peak=runtime.peak_flops(device, config.training.precision, team.size),
+        peak=gpus.peak_flops(device, config.training.precision, team.size),
         sample=partial(sample_of, model, tokenizer, sample_tokens) if drawn else None,
         say=say,
     )

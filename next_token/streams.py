@@ -251,9 +251,11 @@ def _cut(
         least: the fewest characters of a document.
         margin: at most so many characters from the end, a border may have begun.
     """
-    held = ""
-    for text in texts:
+    held, enough = "", 0
+    for text in chain(texts, [""]):
         held += text
+        if text and len(held) < enough:  # what holds no border is read again when it has doubled
+            continue
         start = 0
         while border and (found := border.search(held, start + least)):
             yield held[start : found.end("kept")], True
@@ -265,6 +267,7 @@ def _cut(
             yield held[start : found.start()], False
             start = found.start()
         held = held[start:]
+        enough = 0 if start else min(2 * len(held), LONGEST_WORD + 1)
         if len(held) > LONGEST_WORD:
             raise ValueError(
                 f"expected white space within {LONGEST_WORD:,} characters of {source}, got none; "

@@ -14,6 +14,7 @@ import torch
 from torch import tensor
 from torch.nn.functional import cross_entropy
 
+from next_token import tuned as tuned_models
 from src.attention.recurrence import LSTM, RNN
 from src.gpt import gpt1_finetuning
 from src.gpt.backbones import NEW_TOKENS, distance, transferred, with_new_tokens
@@ -504,7 +505,7 @@ def test_a_kept_model_gives_the_same_probabilities(name, tmp_path):
     backbone = MODELS[name]()
     tuned = tune(backbone, auxiliary=0.5 * backbone.causal)
     texts = [e.texts for e in toy_task().test]
-    loaded = gpt1_finetuning.load(gpt1_finetuning.save(tuned, tmp_path / "kept"))
+    loaded = tuned_models.load(tuned_models.save(tuned, tmp_path / "kept"))
     assert torch.equal(predict(loaded, texts), predict(tuned, texts))
     assert loaded.forms.labels == ("blame", "praise")
     assert not loaded.model.training
@@ -527,10 +528,10 @@ def test_a_kept_model_gives_the_same_probabilities(name, tmp_path):
     ],
 )
 def test_a_damaged_folder_is_refused(tmp_path, change, message):
-    folder = gpt1_finetuning.save(tune(), tmp_path)
+    folder = tuned_models.save(tune(), tmp_path)
     change(folder)
     with pytest.raises((ValueError, FileNotFoundError), match=message):
-        gpt1_finetuning.load(folder)
+        tuned_models.load(folder)
 
 
 def edit(folder, name, value):

@@ -18,6 +18,7 @@ from oracles import greatest_difference
 
 from next_token import run_commands as commands
 from next_token import run_log, runs
+from next_token import tuned as tuned_models
 from next_token.__main__ import main
 from next_token.run_commands import _texts
 from next_token.run_config import RunConfig
@@ -436,7 +437,6 @@ def test_a_setting_that_cannot_be_is_refused(changes, message):
         ("train --folder typo --resume", "expected a run in typo to go on with, found none"),
         ("train {examples} --folder new", "--folder TOKENS` reads JSON lines"),
         ("train {run}/log.csv --folder new", r"--separator='\n' makes one of each line"),
-        ("train {text} --folder new --separator @@", "--separator must occur in"),
         ("train {text} --folder {run} --steps 9", "holds a run already"),
         ("train {text} --folder {text}", "mine.txt is a file: choose another name"),
         ("train {text} --folder new --batch-size 2 --accumulation 3", "batch_size of at least 3"),
@@ -637,7 +637,7 @@ def test_a_published_model_or_text_is_fetched_once(tmp_path, monkeypatch, capsys
 def test_the_fastest_precision_of_the_device_is_taken_unless_one_is_named(
     text, tmp_path, monkeypatch, capsys
 ):
-    monkeypatch.setattr(commands.runtime, "fast_precision", lambda device: "bfloat16")
+    monkeypatch.setattr(commands.gpus, "fast_precision", lambda device: "bfloat16")
     for more, precision in (([], "bfloat16"), (["--precision", "float32"], "float32")):
         run = trained(tmp_path / precision, text, *more)
         assert read_toml(run / "run.toml")["training"]["precision"] == precision
@@ -716,7 +716,7 @@ def tuned(folder, examples, tmp_path_factory):
 
 def test_a_task_is_learnt_from_a_file_and_scored_against_chance(tuned, examples):
     folder, out = tuned
-    task, model = labelled.load(examples), gpt1_finetuning.load(folder)
+    task, model = labelled.load(examples), tuned_models.load(folder)
     assert "classification: no, yes; 12 examples to learn from" in out
     for name, part in (("validation", task.validation), ("test", task.test)):
         share = gpt1_finetuning.accuracy(model, part)
@@ -729,7 +729,7 @@ def test_the_lines_of_a_file_are_given_labels_and_probabilities(tuned, tmp_path,
     (tmp_path / "new.txt").write_bytes("\n".join([*lines, ""]).encode())
     out = done(capsys, "classify", tuned[0], tmp_path / "new.txt")
     texts = [("the good cat",), ("a bad\tdog",), (lines[3],)]
-    expected = gpt1_finetuning.predict(gpt1_finetuning.load(tuned[0]), texts)
+    expected = gpt1_finetuning.predict(tuned_models.load(tuned[0]), texts)
     one, *others = (f"{('no', 'yes')[int(p.argmax())]}\t{float(p.max()):.4f}" for p in expected)
     assert out.split("\n") == [one, "", *others, ""]  # line by line, the blank one, too
 

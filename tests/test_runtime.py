@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from next_token import gpus
 from src.tools import runtime
 
 
@@ -87,10 +88,10 @@ def test_a_seed_out_of_range_is_refused(seed):
 )
 def test_the_peak_of_a_gpu_is_looked_up_by_its_name(monkeypatch, name, precision, peak):
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: name)
-    assert runtime.peak_flops(torch.device("cuda"), precision) == peak
+    assert gpus.peak_flops(torch.device("cuda"), precision) == peak
     if peak:
-        assert runtime.peak_flops(torch.device("cuda"), precision, 8) == 8 * peak
-    assert runtime.peak_flops(torch.device("cpu"), precision) is None
+        assert gpus.peak_flops(torch.device("cuda"), precision, 8) == 8 * peak
+    assert gpus.peak_flops(torch.device("cpu"), precision) is None
 
 
 @pytest.mark.parametrize(("supported", "precision"), [(True, "bfloat16"), (False, "float32")])
@@ -98,7 +99,7 @@ def test_a_gpu_multiplies_in_bfloat16_where_it_can(monkeypatch, supported, preci
     chosen = []
     monkeypatch.setattr(torch, "set_float32_matmul_precision", chosen.append)
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: supported)
-    assert runtime.fast_precision(torch.device("cpu")) == "float32"
+    assert gpus.fast_precision(torch.device("cpu")) == "float32"
     assert chosen == []
-    assert runtime.fast_precision(torch.device("cuda")) == precision
+    assert gpus.fast_precision(torch.device("cuda")) == precision
     assert chosen == ["high"]

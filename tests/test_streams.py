@@ -74,6 +74,18 @@ def test_documents_are_blocks_of_whole_paragraphs_or_what_stands_between_separat
     assert of_file(written(tmp_path / "a.txt", text), separator=separator) == texts
 
 
+def test_a_document_without_an_end_is_not_read_again_for_each_part_of_it():
+    class Border:
+        read = 0
+
+        def search(self, text, start):
+            self.read += len(text) - start
+
+    border = Border()
+    list(streams._cut(["x"] * 1_024, border, 0, margin=0, source="x.txt"))
+    assert border.read == 3_071  # 1 + 2 + 4 + … + 1,024, and once at the end
+
+
 def test_a_part_says_where_it_stands(tmp_path):
     path = written(tmp_path / "a.txt", "né")
     assert list(parts_of_file(path)) == [Part(f"{path}, document 1", "né", True, True)]

@@ -26,7 +26,6 @@ PROMPT = [0, 80, 90]
 
 @pytest.fixture
 def path(tmp_path, monkeypatch):
-    monkeypatch.setattr(gguf_models, "_kept_in", lambda: tmp_path / "kept")
     made = small_llama(TEMPLATE).set(llama__context_length=400)
     return made.write(tmp_path / "model.gguf")
 
@@ -86,7 +85,7 @@ def test_a_template_that_could_be_a_program_or_has_no_marks_is_refused(
 ):
     made = small_llama(f"{chat_module._BEFORE}{said}{chat_module._AFTER}").set(**values)
     with pytest.raises(gguf_models.GGUFError, match=message):
-        open_model(made.write(tmp_path / "f"), kept_in=tmp_path / "kept")
+        open_model(made.write(tmp_path / "f"))
 
 
 # ---- streaming -----------------------------------------------------------------------------------
@@ -107,7 +106,7 @@ def test_a_stream_ends_before_its_stop(real):
 
 
 def test_a_stream_ends_where_the_context_is_full(tmp_path):
-    made = open_model(small_llama().write(tmp_path / "f"), kept_in=tmp_path / "kept")
+    made = open_model(small_llama().write(tmp_path / "f"))
     found = list(stream(made.model, [0] * 5, max_new_tokens=50, generator=drawing()))
     assert len(found) == LIMIT - 5 + 1  # the last is drawn from the full context, and not read
     for prompt, options, message in [
@@ -202,7 +201,6 @@ def test_a_talk_goes_on_when_the_context_is_full(path, real, capsys, monkeypatch
 
 
 def test_models_that_cannot_are_refused_by_name(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(gguf_models, "_kept_in", lambda: tmp_path / "kept")
     small_llama().write(tmp_path / "plain.gguf")
     small_llama().set(general__architecture="mamba").write(tmp_path / "forged.gguf")
     for command, name, message in [

@@ -83,15 +83,11 @@ class WindowCache(KeyValueCache):
 
     Args:
         limit: for how many tokens there will be positions.
-        window: how many tokens the layer sees, the newest included.
-    Raises:
-        ValueError: the window is below 1.
+        window: how many tokens the layer sees, the newest included; at least 1.
     Source: Jiang et al. 2023 (Mistral 7B), section 2, the rolling buffer; theirs keeps one more.
     """
 
     def __init__(self, limit: int, window: int):
-        if window < 1:
-            raise ValueError(f"expected a window of 1 or more, got {window}")
         super().__init__(limit)
         self.window = window
 

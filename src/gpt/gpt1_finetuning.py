@@ -23,18 +23,13 @@ Source: Radford et al. 2018, sections 3.2, 3.3 and 4.1, and their released code.
 Derived in the chapter `gpt/gpt1_finetuning`.
 """
 
-import json
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.optim import AdamW
@@ -44,15 +39,10 @@ from ..likelihood.fitting import After, History, fit
 from ..likelihood.maximum_likelihood import token_log_probs
 from ..likelihood.models import Network, evaluating
 from ..texts.labelled import Example, Task
-from ..tokens import bpe
 from ..tokens.bytes import Tokenizer
-from ..tools import checkpoints
-from ..tools.files import replacing, write_text
 from .backbones import (
     NEW_TOKENS,
-    built_from,
     lowest_layers,
-    settings_of,
     with_new_tokens,
 )
 from .input_forms import InputForms, Texts, check_family
@@ -429,78 +419,3 @@ def accuracy(tuned: Tuned, examples: Sequence[Example]) -> float:
     _, labels = _batch(examples, tuned.forms)
     guesses = predict(tuned, [example.texts for example in examples]).argmax(-1)
     return float((guesses == labels).double().mean())
-
-
-# ---- files ---------------------------------------------------------------------------------------
-
-
-def save(tuned: Tuned, folder: Path | str) -> Path:
-    """Keep a fine-tuned model in three files, none of which can run code; return the folder.
-
-    Each of `task.json`, `tokenizer.json` and `model.safetensors` takes its place whole or not at
-    all.
-    """
-    folder, forms = Path(folder), tuned.forms
-    folder.mkdir(parents=True, exist_ok=True)
-    forms.tokenizer.save(folder / "tokenizer.json")
-    content = {
-        "format": _FORMAT,
-        "family": forms.family,
-        "labels": forms.labels,
-        "cut": forms.cut,
-        "backbone": settings_of(tuned.model.backbone),
-    }
-    write_text(folder / "task.json", json.dumps(content, indent=2, ensure_ascii=False) + "\n")
-    with replacing(folder / "model.safetensors") as path:
-        # Clones: tied parameters have two names and one memory, which the format refuses.
-        save_file({n: v.clone().contiguous() for n, v in tuned.model.state_dict().items()}, path)
-    return folder
-
-
-def load(folder: Path | str, *, device: torch.device | str = "cpu") -> Tuned:
-    """The model that `save` kept, without its history.
-
-    Raises:
-        FileNotFoundError: a file is missing.
-        ValueError: one is damaged, or of another format or model.
-    """
-    folder = Path(folder)
-    content = _read_task(folder / "task.json")
-    tokenizer = bpe.load(folder / "tokenizer.json")
-    try:
-        backbone, labels = built_from(content["backbone"]), tuple(content["labels"])
-        forms = InputForms(
-            content["family"], labels, tokenizer, backbone.context_length, content["cut"]
-        )
-        generator = torch.Generator().manual_seed(0)
-        model = TaskModel(backbone, forms.family, len(labels), generator=generator)
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"expected a task in {folder / 'task.json'}, got {error!r}") from error
-    size = backbone.vocabulary_size - NEW_TOKENS
-    if tokenizer.vocabulary_size != size:
-        raise ValueError(
-            f"expected a tokenizer of {size} tokens in {folder}, got {tokenizer.vocabulary_size}"
-        )
-    path = folder / "model.safetensors"
-    try:
-        checkpoints.restore(model, load_file(path), source=path)
-    except SafetensorError as error:
-        raise ValueError(f"expected a whole safetensors file at {path}, got: {error}") from error
-    return Tuned(model.to(device).eval(), forms, History())
-
-
-_FORMAT = "next-token task 1"
-
-
-def _read_task(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        raise FileNotFoundError(
-            f"expected a fine-tuned model in {path.parent}, found no {path.name}"
-        )
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"expected JSON in {path}, got something else: {error}") from error
-    if not isinstance(content, dict) or content.get("format") != _FORMAT:
-        raise ValueError(f"expected the format {_FORMAT!r} in {path}")
-    return content
