@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("\ninterrupted; a run that was saved goes on with --resume", file=sys.stderr)
         return 130
-    except (OSError, ValueError, FloatingPointError) as error:
+    except (OSError, ValueError, MemoryError, FloatingPointError) as error:
         message = str(error)
         for argument, flag in IN_FLAGS.items():
             message = message.replace(argument, flag)

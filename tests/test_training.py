@@ -661,6 +661,16 @@ def test_what_earlier_versions_wrote_is_read_or_refused_by_name(tmp_path):
         resumed(tmp_path)
 
 
+def test_best_weights_that_are_gone_are_replaced_on_resuming(tmp_path):
+    interrupted(tmp_path, None)
+    state = checkpoints.read(tmp_path / "last.pt")
+    state["history"]["validation"][8] = 0.0  # which no later step can beat
+    checkpoints.write(tmp_path / "last.pt", state)
+    (tmp_path / "best.pt").unlink()
+    interrupted(tmp_path, None, resume=True, steps=20, changed=lambda _: None)
+    assert checkpoints.read(tmp_path / "best.pt")["step"] == 16
+
+
 def test_another_model_is_refused_on_resuming(tmp_path):
     long_run(small_model(), ONE_TOKEN, tmp_path)
     with pytest.raises(ValueError, match="is it another model"):

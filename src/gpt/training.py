@@ -299,14 +299,16 @@ class _Run:
     team: Team
     averaged: bool  # by an engine of torch's, which may hold a share of the model only
     saved: int | None = None
+    lost: bool = False  # the best weights of a run that is resumed: then the next will have to do
 
     def __post_init__(self) -> None:
         self.last, self.best = self.folder / "last.pt", self.folder / "best.pt"
 
     def keep(self, step: int, history: History) -> None:
         """Write the best weights if they are new, and the state of the run if it is due."""
-        if step in history.validation and history.best_step == step:
+        if step in history.validation and (history.best_step == step or self.lost):
             self.save_best(step, history)
+            self.lost = False
         if step % self.config.save_every == 0 or step == self.config.steps:
             self.save(step, history)
 
@@ -352,7 +354,7 @@ class _Run:
         _engines().spread_state(self.model, self.optimiser, state["model"], state["optimiser"])
         self._set_random_state(state["random"])
         vars(history).update(state["history"])
-        self.saved = state["step"]
+        self.saved, self.lost = state["step"], not self.best.exists()
         if changed and self.team.rank == 0:
             for name in differ:
                 changed(
