@@ -8,7 +8,7 @@ An `Adapter` is a module whose own parameters are A and B alone, and which calls
 the loop of `gpt/training` keeps and restores what learns, and nothing else. To use an adapter, it
 is merged: the model is then as fast as before.
 
-Source: Hu et al. 2022. Derived in the chapter `today/your_own`.
+Source: Hu et al. 2022. The maps are derived in the chapter `today/your_own`.
 """
 
 import os

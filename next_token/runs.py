@@ -6,12 +6,11 @@
     folder/best.pt           the weights of the least validation loss: to use
     folder/log.csv           a line for each validation: to see how it went
 
-A folder in the released format of GPT-2 or Llama (`config.json`, weights, and as its tokenizer
-`vocab.json` with `merges.txt` or the `tokenizer.json` of Hugging Face) can be used in its place,
-and so can what `release` makes of a run: the same, with `run.toml` and our `tokenizer.json`.
-Reading a folder runs none of its contents.
+Commands that only use a model take a folder in the released format of GPT-2 or Llama, too.
+`release` makes such a folder of a run, and adds `run.toml`. To open a folder executes no code from
+it.
 
-Used by `run_commands`; what reads such a folder is `src.gpt.released`.
+Used by all commands that train. `src.gpt.released` opens such a folder to use its model.
 """
 
 import hashlib

@@ -5,7 +5,7 @@
 A token is handed out as soon as it is drawn. What it spells may end inside a character; its bytes
 then wait for those of the next. A text that goes on from one read before is read from there on.
 
-Derived in the chapters `gpt/sampling` and `gpt/cache`.
+What is drawn is derived in the chapters `gpt/sampling` and `gpt/cache`.
 """
 
 import codecs

@@ -7,9 +7,9 @@
     shift_e += rate sign(mean load - load of e)                     after each step
 
 With K = 1 the weight is p_e itself: divided by itself it would teach the router nothing.
-The parameters are those of E networks, the operations those of K. Nothing but luck keeps all
-experts busy: either the balance is added to the loss, or the shifts, which choose but do not weigh,
-are moved after each step. No expert has a capacity: none turns a token away.
+The parameters are those of E networks, the operations those of K. By itself nothing keeps all
+experts busy. There are two remedies: add the balance to the loss, or move the shifts, which choose
+but do not weigh, after each step. No expert has a capacity: none turns a token away.
 
 Axes: B texts, T positions, N = B T tokens, C channels, E experts, K of them used.
 Source: Shazeer et al. 2017; Fedus et al. 2022, equations 4 to 6 (balance); Jiang et al. 2024
@@ -83,7 +83,7 @@ def moved(shift: Tensor, load: Tensor, *, rate: float) -> Tensor:
 
     Args:
         shift: (E,).
-        load: (E,); how many choices of the whole batch fell on each, or `loads`.
+        load: (E,); how many choices of the whole batch fell on each.
         rate: by how much.
     Source: Wang et al. 2024, algorithm 1.
     """

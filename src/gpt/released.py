@@ -1,13 +1,14 @@
 """What must lie beside a trained model so that somebody else can use it, and repeat its score?
 
     folder/model.safetensors, config.json     the weights, in GPT-2's or Llama's format
-    folder/tokenizer.json                     text to ids
+    folder/tokenizer.json                     text to ids (or `vocab.json` with `merges.txt`)
     folder/run.toml                           every setting, and the checksum of the text
 
 In the folder of a run that was not released the weights are `best.pt`: those of the least
-validation loss. Somebody else's model has no `run.toml`. Reading runs none of the contents.
+validation loss. Somebody else's model has no `run.toml`. To open a folder executes no code from
+it.
 
-Described in the page `architecture`; used by all chapters that open a recorded run.
+No chapter derives it; the page `architecture` says why it is here all the same.
 """
 
 import tomllib
