@@ -133,7 +133,7 @@ def test_more_processes_and_other_blocks_write_the_same(tokenized, made, monkeyp
 def test_a_document_in_parts_is_one_document(tokenized, tmp_path, monkeypatch):
     (tmp_path / "a.txt").write_text("one two three four five six\n\nseven eight nine ten")
     whole = tokenized("whole", tmp_path / "a.txt", **ALL_TRAIN)
-    monkeypatch.setattr("next_token.streams.LONGEST_PART", 9)
+    monkeypatch.setattr("next_token.streams.PART", 9)
     cut = tokenized("cut", tmp_path / "a.txt", **ALL_TRAIN)
     assert content(cut.folder) == content(whole.folder)
     assert cut.parts["train"].told.documents == 2
