@@ -55,8 +55,7 @@ def tokenize(options: argparse.Namespace) -> None:
     )
     print(f"{made.tokenizer.vocabulary_size:,} different tokens")
     for name, part in made.parts.items():
-        told = part.told
-        print(f"{name}: {told.documents:,} documents, {told.bytes:,} bytes, {told.tokens:,} tokens")
+        print(f"{name}: {part}")
     print(f"Next: next-token train {shlex.quote(str(options.folder))} --folder RUN")
 
 
@@ -80,7 +79,7 @@ def _parser(*, light: bool) -> argparse.ArgumentParser:
 
     one = command(tokenize)
     one.add_argument(
-        "files", nargs="+", help="UTF-8 text, or JSON objects by line (.jsonl); .gz, .zst"
+        "files", nargs="+", help="UTF-8 text, or JSON objects by line (.jsonl); .gz, .zst, .xz"
     )
     one.add_argument("--folder", type=Path, required=True, help="where the tokens are kept: new")
     one.add_argument(

@@ -43,7 +43,7 @@ from src.tools.files import write_text
 from . import gpus, run_log
 from .run_config import KNOWN, OF_TEXT, TOKENIZERS, RunConfig
 from .run_log import RunLog, sample_of
-from .shards import ShardedStream, ShardError, Shards
+from .shards import ShardError, Shards, TokenStream
 
 _CHANGEABLE = {n if "." in n else f"training.{n}" for n in training.CHANGEABLE}
 _CHANGEABLE |= {"made.processes"}
@@ -127,7 +127,7 @@ def train_run(
     model = first.model if first else _model(config, tokenizer, device)
     of_training, of_validation = batches or batches_of(config, tokenizer, shards or parts)
     if shards:
-        lossy, n_bytes = UNKNOWN in tokenizer.specials, shards.parts["validation"].told.bytes
+        lossy, n_bytes = UNKNOWN in tokenizer.specials, shards.parts["validation"].bytes
     else:
         lossy, n_bytes = loses_text(tokenizer, parts.validation), parts.validation.n_bytes
     # A model in shares is gathered block by block, for which the others would have to draw, too.
@@ -166,7 +166,7 @@ def batches_of(
     """
     made = []
     for part, name in (("train", "training"), ("validation", "validation")):
-        ids: Tensor | ShardedStream
+        ids: Tensor | TokenStream
         if isinstance(source, Shards):
             ids = source.parts[part]
         else:
@@ -300,7 +300,7 @@ def _check_together(shards: Shards, team: parallel.Team) -> None:
 
 def _made_of_shards(shards: Shards, processes: int) -> dict[str, Any]:
     """The same as `_made` of a folder of tokens, whose manifest has the sum of every file."""
-    told = [part.told for part in shards.parts.values()]
+    told = shards.parts.values()
     return _versions(processes) | {
         "documents": sum(part.documents for part in told),
         "bytes": sum(part.bytes for part in told),
