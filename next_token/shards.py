@@ -123,7 +123,8 @@ class Shards:
             self.parts = {part: self._stream(part, content) for part in PARTS}
         except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
             raise ShardError(
-                f"expected the format {FORMAT!r} in {path}, got {error!r}: tokenize again"
+                f"expected the format {FORMAT!r} in {path}, got {type(error).__name__}: {error}; "
+                "tokenize again"
             ) from error
         for part in self.parts.values():
             _check_size(part.path, part.tokens * DTYPES[part.dtype])

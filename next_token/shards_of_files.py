@@ -73,7 +73,8 @@ def tokenize_files(
         separator: what stands between two documents of plain text; None: blocks of paragraphs.
         field: where a JSON object has its text.
         validation, test: the shares of the documents that are kept apart, each drawn by itself.
-        processes: how many encode; None: one for each core; 1: this one.
+        processes: how many encode; None: one for each core that this process may
+            use; 1: this one.
         progress: whether to show a bar.
     Raises:
         FileNotFoundError: a file is missing. FileExistsError: the folder is there, or half of it.
@@ -81,6 +82,7 @@ def tokenize_files(
         ChildProcessError: a worker died.
     """
     check_shares(validation, test)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 
     def documents() -> Iterator[tuple[str, Part]]:
         parts = (parts_of_file(path, separator=separator, field=field) for path in files)
@@ -93,7 +95,7 @@ def tokenize_files(
         blocks = _blocks(documents())
         if progress:
             blocks = progress_bar(blocks, "tokenizing")
-        encoded = _encoded(blocks, chosen, dtype, processes or os.cpu_count() or 1)
+        encoded = _encoded(blocks, chosen, dtype, processes or cores or 1)
         parts = _write(partial, encoded, np.array(chosen.specials[END], dtype).tobytes())
         if not parts["train"]["documents"]:
             raise ValueError(
