@@ -10,8 +10,8 @@ A part is one stream, an end token before, between and after its documents. A do
 the end token before it.
 
 What a reader opens may be anybody's. No name is taken from the manifest, and the sizes are compared
-before a file is mapped. A piece is mapped when it is asked for and let go when it is copied, as
-nanoGPT does: each page of a map that was ever touched counts as memory of the process.
+before a file is read. A piece is read when it is asked for: of a map of the ids, each page that was
+ever touched would count as memory of the process, in the end the whole text.
 
 Used by `runs`; written by `shards_of_files`.
 """
@@ -24,6 +24,7 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from io import FileIO
 from pathlib import Path
 
 import numpy as np
@@ -74,14 +75,20 @@ class TokenStream:
         """The ids from `start` on, (length,), as 64 bits each; read from the disk.
 
         Raises:
-            ValueError, OverflowError: the stream has no such piece, or its file was cut.
+            OSError, ValueError: the stream has no such piece, or its file was cut.
         """
-        offset = start * DTYPES[self.dtype]
-        return np.memmap(self.path, self.dtype, "r", offset, length).astype(np.int64)
+        width = DTYPES[self.dtype]
+        self._ids.seek(start * width)
+        ids = self._ids.read(length * width)
+        return np.frombuffer(ids, self.dtype, length).astype(np.int64)
 
     def start_of(self, document: int) -> int:
         """Where the end token stands that a document begins with; documents count from 0."""
         return int(self._starts[document])
+
+    @cached_property
+    def _ids(self) -> FileIO:
+        return self.path.open("rb", buffering=0)
 
     @cached_property
     def _starts(self) -> np.ndarray:

@@ -20,12 +20,10 @@ import shutil
 import signal
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import ExitStack, contextmanager
-from itertools import chain
+from contextlib import ExitStack, contextmanager, suppress
+from itertools import chain, cycle
+from multiprocessing.connection import Connection
 from pathlib import Path
-from threading import Thread
 
 import fsspec
 import numpy as np
@@ -46,7 +44,6 @@ _GROWTH = 4  # how many times as long a compressed text may well be
 
 _Block = list[tuple[str, Part]]  # each with the side that it belongs to
 _Ids = list[tuple[str, bool, bytes, int]]  # side, whether a document begins, ids, bytes of text
-_given: tuple  # to a worker: its tokenizer, and the type of the ids
 
 
 def tokenize_files(
@@ -82,19 +79,19 @@ def tokenize_files(
         ChildProcessError: a worker died.
     """
     check_shares(validation, test)
+    if processes is not None and processes < 1:
+        raise ValueError(f"expected at least one process, got {processes}")
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 
-    def documents() -> Iterator[tuple[str, Part]]:
+    def read() -> Iterator[_Block]:
         parts = (parts_of_file(path, separator=separator, field=field) for path in files)
-        return _placed(chain.from_iterable(parts), validation, test)
+        return _blocks(chain.from_iterable(parts), validation, test)
 
     with _new_folder(Path(folder).expanduser()) as partial:
-        chosen = _tokenizer(tokenizer, documents, files)
+        chosen = _tokenizer(tokenizer, lambda: chain.from_iterable(read()), files)
         chosen.save(partial / TOKENIZER)
         dtype = "<u2" if chosen.vocabulary_size <= 1 << 16 else "<u4"
-        blocks = _blocks(documents())
-        if progress:
-            blocks = progress_bar(blocks, "tokenizing")
+        blocks = progress_bar(read(), "tokenizing") if progress else read()
         encoded = _encoded(blocks, chosen, dtype, processes or cores or 1)
         parts = _write(partial, encoded, np.array(chosen.specials[END], dtype).tobytes())
         if not parts["train"]["documents"]:
@@ -156,34 +153,29 @@ def _write(folder: Path, encoded: Iterable[_Ids], end: bytes) -> dict[str, dict[
 # ---- documents -----------------------------------------------------------------------------------
 
 
-def _placed(parts: Iterable[Part], validation: float, test: float) -> Iterator[tuple[str, Part]]:
-    """Each part of a document, and its side: by the document's text, or a long one's beginning."""
-    side = "train"
+def _blocks(parts: Iterable[Part], validation: float, test: float) -> Iterator[_Block]:
+    """The parts of documents, each with its side, in lists of at least `_BLOCK` characters.
+
+    The side follows from the document's text, or from a long one's beginning.
+    """
+    side, block, size = "train", [], 0
     for part in parts:
         if part.first:
             drawn = _drawn(part.text, "side")
             rest = "validation" if drawn < test + validation else "train"
             side = "test" if drawn < test else rest
-        yield side, part
-
-
-def _drawn(text: str, purpose: str) -> float:
-    """A number from 0 to below 1 that follows from a text, and another for another purpose."""
-    digest = hashlib.sha256(f"{purpose}\n{text}".encode()).digest()
-    return int.from_bytes(digest[:7], "big") / (1 << 56)
-
-
-def _blocks(documents: Iterable[tuple[str, Part]]) -> Iterator[_Block]:
-    """The documents in lists of at least `_BLOCK` characters, but for the last."""
-    block: _Block = []
-    size = 0
-    for side, part in documents:
         block.append((side, part))
         size += len(part.text)
         if size >= _BLOCK:
             yield block
             block, size = [], 0
     yield block
+
+
+def _drawn(text: str, purpose: str) -> float:
+    """A number from 0 to below 1 that follows from a text, and another for another purpose."""
+    digest = hashlib.sha256(f"{purpose}\n{text}".encode()).digest()
+    return int.from_bytes(digest[:7], "big") / (1 << 56)
 
 
 # ---- the tokenizer -------------------------------------------------------------------------------
@@ -232,40 +224,54 @@ def _encoded(
     if processes == 1:
         yield from (_ids_of(block, tokenizer, dtype) for block in blocks)
         return
-    spawn = multiprocessing.get_context("spawn")  # a fresh process, which holds no other's pipes
-    waiting: deque = deque()
     try:
-        with ProcessPoolExecutor(
-            processes, spawn, initializer=_start, initargs=(tokenizer, dtype)
-        ) as pool:
-            for block in blocks:
-                waiting.append(pool.submit(_ids_there, block))
-                if len(waiting) > processes:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
-    except BrokenProcessPool:
+        with ExitStack() as stack:
+            workers = [stack.enter_context(_worker(tokenizer, dtype)) for _ in range(processes)]
+            busy: deque[Connection] = deque()
+            for block, worker in zip(blocks, cycle(workers), strict=False):
+                if len(busy) == processes:
+                    yield _received(busy.popleft())
+                worker.send(block)
+                busy.append(worker)
+            yield from map(_received, busy)
+    except (EOFError, ConnectionError):
         raise ChildProcessError(
             "a process that encodes text died, perhaps for want of memory; nothing was written. "
             "Try again with fewer --processes"
         ) from None
 
 
-def _start(*given: Tokenizer | str) -> None:
-    """Begin as a worker, which ends with the process that began it, and leaves Ctrl-C to that."""
-    global _given
-    _given = given
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    Thread(target=_end_with, args=(multiprocessing.parent_process(),), daemon=True).start()
+@contextmanager
+def _worker(tokenizer: Tokenizer, dtype: str) -> Iterator[Connection]:
+    """A process that answers a block by its ids, and ends when this one does, whatever happens.
+
+    It has a pipe of its own. In the one pipe that all workers of a `ProcessPoolExecutor` share, a
+    process that dies while it sends leaves half a message, and all others wait for ever.
+    """
+    context = multiprocessing.get_context("spawn")  # a fresh process: it holds no other's pipe
+    ours, theirs = context.Pipe()
+    context.Process(target=_answer, args=(theirs, tokenizer, dtype), daemon=True).start()
+    theirs.close()
+    with ours:
+        yield ours
 
 
-def _end_with(parent: multiprocessing.Process) -> None:
-    parent.join()
-    os._exit(1)
+def _answer(pipe: Connection, tokenizer: Tokenizer, dtype: str) -> None:
+    """What a worker does, until the other end of its pipe is closed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that began it
+    with suppress(EOFError, ConnectionError):
+        while True:
+            block = pipe.recv()
+            try:
+                pipe.send(_ids_of(block, tokenizer, dtype))
+            except ValueError as error:
+                pipe.send(error)
 
 
-def _ids_there(block: _Block) -> _Ids:
-    return _ids_of(block, *_given)
+def _received(worker: Connection) -> _Ids:
+    if isinstance(answer := worker.recv(), ValueError):
+        raise answer
+    return answer
 
 
 def _ids_of(block: _Block, tokenizer: Tokenizer, dtype: str) -> _Ids:
