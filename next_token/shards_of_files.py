@@ -250,10 +250,12 @@ def _worker(tokenizer: Tokenizer, dtype: str) -> Iterator[Connection]:
     """
     context = multiprocessing.get_context("spawn")  # a fresh process: it holds no other's pipe
     ours, theirs = context.Pipe()
-    context.Process(target=_answer, args=(theirs, tokenizer, dtype), daemon=True).start()
+    process = context.Process(target=_answer, args=(theirs, tokenizer, dtype), daemon=True)
+    process.start()
     theirs.close()
     with ours:
         yield ours
+    process.join()  # so that its memory counts in `getrusage`
 
 
 def _answer(pipe: Connection, tokenizer: Tokenizer, dtype: str) -> None:
