@@ -43,12 +43,12 @@ from src.tools import checkpoints
 LAYERS, HEADS, CHANNELS, LENGTH, TEXTS = 4, 4, 128, 64, 12
 SETTINGS = {  # of `config/train_shakespeare_char.py` and the line for a CPU in nanoGPT's README
     "learning_rate": 1e-3,
-    "min_lr": 1e-4,
+    "end": 0.1,  # of the learning rate: nanoGPT's min_lr of 1e-4
     "beta2": 0.99,
     "weight_decay": 0.1,
     "clip": 1.0,
 }
-OWN = {"learning_rate": 3e-3, "min_lr": 3e-4}  # what `next-token` does untold
+OWN = {"learning_rate": 3e-3, "end": 0.1}  # what `next-token` does untold
 THEIRS, OURS, UNTOLD = "nanoGPT", "ours, with its settings", "ours, with our own"
 # What is taken on one thread is the processor's time: waiting for it on a busy machine is no work.
 OUR_PROGRAM = """

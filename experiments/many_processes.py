@@ -27,7 +27,7 @@ from src.tools import checkpoints
 from src.tools.processes import in_processes
 
 ENGINES = ("sum", "ddp", "fsdp")
-WAYS = (("sum", False), ("fsdp", True))  # an engine, and whether checkpoints are shares
+WAYS = ("sum", "fsdp")
 
 
 @dataclass(frozen=True)
@@ -122,9 +122,7 @@ def moved_of(team, folder, engine, steps, until):
 
     history = []
     try:
-        settings = TrainConfig(
-            steps, 3e-3, eps=1e-3, engine=engine, sharded=engine == "fsdp", save_every=5
-        )
+        settings = TrainConfig(steps, 3e-3, eps=1e-3, engine=engine, save_every=5)
         history = train(
             model,
             data,
@@ -163,13 +161,12 @@ SIZES = "--context-length 16 --layers 2 --heads 2 --channels 32 --batch-size 8"
 RUN = "--vocabulary-size 300 --dropout 0.1 --save-every 10 --every 500 --quiet"
 
 
-def started(folder, engine, sharded, steps, restarts):
+def started(folder, engine, steps, restarts):
     """Four processes that train, under torchrun."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=4"]
     command += [f"--max-restarts={restarts}", "--monitor-interval=0.1", "-m", "next_token", "train"]
     command += [folder.parent / "text.txt", "--folder", folder, "--resume", "--engine", engine]
-    command += ["--sharded" if sharded else "--no-sharded", "--steps", steps, *SIZES.split()]
-    command += RUN.split()
+    command += ["--steps", steps, *SIZES.split(), *RUN.split()]
     surroundings = {"OMP_NUM_THREADS": "1", "NEXT_TOKEN_DEVICE": "cpu", "PYTHONPATH": str(ROOT)}
     with open(folder.with_suffix(".log"), "ab") as log:
         return subprocess.Popen(
@@ -195,7 +192,7 @@ def saved(folder):
     return checkpoints.read(path)["step"] if path.exists() else 0
 
 
-def killed(cells, engine, sharded):
+def killed(cells, engine):
     """What became of a run one of whose processes was killed again and again."""
     settings, chance, steps = cells.settings, random.Random(0), []
     with tempfile.TemporaryDirectory() as name:
@@ -203,7 +200,7 @@ def killed(cells, engine, sharded):
         lines = (f"Story {i}: the {i % 7} cats sat on {i * i} mats.\n\n" for i in range(2_000))
         (home / "text.txt").write_text("".join(lines), encoding="utf-8")
         whole, cut = home / "whole", home / "cut"
-        common = (engine, sharded, settings.killed_steps)
+        common = (engine, settings.killed_steps)
         assert started(whole, *common, 0).wait(timeout=3_600) == 0
         run = started(cut, *common, settings.kills + 2)
         longest = 0.0
@@ -231,7 +228,6 @@ def killed(cells, engine, sharded):
         )
         return {
             "engine": engine,
-            "sharded": sharded,
             "steps": steps,
             "longest": longest,
             "same_weights": same,
@@ -259,7 +255,7 @@ def find(cells):
     return {
         "losses": rows,
         "moves": cells(moves),
-        "killed": [cells(killed, engine=engine, sharded=shares) for engine, shares in WAYS],
+        "killed": [cells(killed, engine=engine) for engine in WAYS],
     }
 
 
@@ -279,13 +275,13 @@ def table(kept):
         f"float64 with AdamW and clipping: {ways}. Its losses differ by at most {moves['far']:.1e}",
         "from those of a run on one process.",
         "",
-        "| engine | shares | killed | after the checkpoints | longest wait for a new one, s | "
+        "| engine | killed | after the checkpoints | longest wait for a new one, s | "
         "weights equal to the bit | losses, too |",
-        "|:---|:---|---:|:---|---:|:---|:---|",
+        "|:---|---:|:---|---:|:---|:---|",
     ]
     for row in kept["killed"]:
         lines.append(
-            f"| {row['engine']} | {row['sharded']} | {len(row['steps'])} | "
+            f"| {row['engine']} | {len(row['steps'])} | "
             f"{', '.join(map(str, row['steps']))} | {row['longest']:.0f} | "
             f"{row['same_weights']} | {row['same_losses']} |"
         )

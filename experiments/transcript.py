@@ -39,17 +39,17 @@ QUICK = Settings(letters=60_000, steps=40)
 def typed(steps):
     """The commands, in order; None: the one before is killed when half of its steps are saved."""
     half = steps // 2
-    often = f"--eval-interval {half // 2} --save-every {half // 2}"
+    often = f"--every {half // 2} --save-every {half // 2}"
     return [
         "next-token tokenize your.txt --folder data --tokenizer 1024",
-        f"next-token train data --folder run --max-steps {steps} {often}",
+        f"next-token train data --folder run --steps {steps} {often}",
         KILL,
         "next-token train --folder run --resume",
-        f"next-token train --folder run --resume --max-steps {steps + half} --dtype bfloat16",
+        f"next-token train --folder run --resume --steps {steps + half} --precision bfloat16",
         "next-token plot run --ngram 3",
         "next-token sample run --prompt 'The ' --tokens 40",
         "next-token tokenize your.txt --folder of-gpt2 --tokenizer gpt2-folder",
-        f"next-token train of-gpt2 --folder further --init-from gpt2-folder --max-steps {half}",
+        f"next-token train of-gpt2 --folder further --init-from gpt2-folder --steps {half}",
         "next-token sample further --prompt 'The ' --tokens 40",
     ]
 

@@ -116,7 +116,7 @@ def bits(scored):
 
 
 def beside(seed):
-    """The model with LoRA that has learnt nothing, and what learns: its weights are mapped."""
+    """The model with LoRA that has learnt nothing, and what learns."""
     model = open_model(context_length=1_024).model
     return model, add_lora(
         model, rank=RANK, alpha=ALPHA, generator=torch.Generator().manual_seed(seed)

@@ -10,6 +10,7 @@ import argparse
 import io
 import shlex
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from typing import Any
 from .shards_of_files import tokenize_files
 from .streams import unescaped
 
+CONTEXT = 128  # tokens, of a model unless told otherwise; `RunConfig` would bring in torch
 IN_FLAGS = {"document_separator": "--separator", "cut=True": "--cut"}  # how `src` calls them
 
 
@@ -24,6 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; return the exit status."""
     arguments = sys.argv[1:] if arguments is None else arguments
     options = _parser(light=arguments[:1] == ["tokenize"]).parse_args(arguments)
+    warnings.formatwarning = lambda message, *_, **__: f"note: {message}\n"  # no line of source
     if isinstance(sys.stdout, io.TextIOWrapper):  # which may not know all characters of a sample
         sys.stdout.reconfigure(errors="replace")
     try:
@@ -31,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("\ninterrupted; a run that was saved goes on with --resume", file=sys.stderr)
         return 130
-    except (OSError, ValueError, TypeError, FloatingPointError) as error:
+    except (OSError, ValueError, MemoryError, FloatingPointError) as error:
         message = str(error)
         for argument, flag in IN_FLAGS.items():
             message = message.replace(argument, flag)
@@ -56,7 +59,15 @@ def tokenize(options: argparse.Namespace) -> None:
     print(f"{made.tokenizer.vocabulary_size:,} different tokens")
     for name, part in made.parts.items():
         print(f"{name}: {part}")
-    print(f"Next: next-token train {shlex.quote(str(options.folder))} --folder RUN")
+    held, folder = made.parts["validation"].tokens, shlex.quote(str(options.folder))
+    if held <= CONTEXT:
+        print(
+            f"`train` cannot read this folder: its validation part has {held:,} tokens, and needs "
+            f"more than the context ({CONTEXT} unless told otherwise). Give more text, a larger "
+            "--validation, or a --separator that makes more documents of it"
+        )
+    else:
+        print(f"Next: next-token train {folder} --folder RUN")
 
 
 def _parser(*, light: bool) -> argparse.ArgumentParser:
@@ -79,7 +90,7 @@ def _parser(*, light: bool) -> argparse.ArgumentParser:
 
     one = command(tokenize)
     one.add_argument(
-        "files", nargs="+", help="UTF-8 text, or JSON objects by line (.jsonl); .gz, .zst, .xz"
+        "files", nargs="+", help="UTF-8 text, or JSON objects by line (.jsonl); .gz, .zst"
     )
     one.add_argument("--folder", type=Path, required=True, help="where the tokens are kept: new")
     one.add_argument(
@@ -91,7 +102,7 @@ def _parser(*, light: bool) -> argparse.ArgumentParser:
     one.add_argument(
         "--separator",
         help="what stands between two documents of plain text; '\\n': a newline, '\\t': a tab "
-        "(default: cut at blank lines)",
+        "(default: cut at blank lines, into blocks of 16,384 characters or more)",
     )
     one.add_argument("--field", default="text", help="where an object has its text (default text)")
     for name in ("validation", "test"):

@@ -23,16 +23,16 @@ import tomli_w
 import torch
 from torch import Tensor, nn
 
-from next_token.runs import RunConfig
 from src.gpt.gpt2 import GPT
 from src.gpt.released import read_toml
-from src.gpt.training import load_best, train
-from src.likelihood.batches import Batches
+from src.gpt.training import check_last, load_best, train
 from src.likelihood.fitting import History
 from src.today.gguf_models import RealModel, open_model, packaged_file
 from src.today.lora import LoRA, add_lora, merge_lora
-from src.tokens.bytes import stream_of
 from src.tools.files import sha256_of, write_text
+
+from .run_config import RunConfig
+from .runs import batches_of, check_free
 
 PACKAGED = "smollm2"
 SETTINGS = "adapter.toml"
@@ -116,36 +116,16 @@ def train_adapter(
         ValueError: settings, text or model cannot be, or are not those of the run to be resumed.
     """
     folder = Path(folder)
-    if (folder / "run.toml").exists():
-        raise FileExistsError(f"{folder} holds a run of a whole model: choose another folder")
-    if (folder / SETTINGS).exists() and not resume:
-        raise FileExistsError(
-            f"{folder} holds an adapter already: resume it, or choose another folder for a new one"
-        )
+    if not (resume and (folder / SETTINGS).exists()):
+        check_free(folder)
     path = path_of(config.data.init_from)
-    context_length = config.model["context_length"]
-    real = open_model(path, context_length=context_length)
+    real = open_model(path, context_length=config.model["context_length"])
     own = LoRAConfig(rank, alpha, sha256_of(path))
     adapter = Adapter(
         real.model.to(device), own, generator=torch.Generator().manual_seed(config.data.seed)
     )
-    parts = config.parts()
-    batches = []
-    for name in ("train", "validation"):
-        ids = stream_of(getattr(parts, name), real.tokenizer)
-        if len(ids) <= context_length:
-            raise ValueError(
-                f"expected more than {context_length} tokens in the {name} part of "
-                f"{config.data.text}, got {len(ids)}: use a longer text or a shorter context"
-            )
-        batches.append(
-            Batches(
-                ids,
-                context_length=context_length,
-                batch_size=config.data.batch_size,
-                seed=config.data.seed,
-            )
-        )
+    of_training, of_validation = batches_of(config, real.tokenizer, config.parts())
+    check_last(folder)
     folder.mkdir(parents=True, exist_ok=True)
     settings = folder / SETTINGS
     before = settings.read_text(encoding="utf-8") if settings.exists() else None
@@ -154,9 +134,9 @@ def train_adapter(
     try:
         return train(
             adapter,
-            batches[0],
+            of_training,
             config.training,
-            validation=list(islice(batches[1], config.data.validation_batches)),
+            validation=list(islice(of_validation, config.data.validation_batches)),
             folder=folder,
             resume=resume,
             changed=changed,

@@ -16,14 +16,14 @@ from typing import Any
 
 import torch
 
-from src.gpt.released import Run, open_run, read_toml
-from src.today.chat import STOP, Message
+from src.gpt.released import Run, open_run
 from src.today.gguf_models import RealModel, open_model
 from src.tools import runtime
 
 from . import run_commands as of_runs
 from .adapters import PACKAGED, SETTINGS, adapter_in, train_adapter, with_adapter
-from .run_config import KNOWN, RunConfig
+from .chat import STOP, ChatFormat, Message, chat_format_of
+from .run_config import RunConfig
 from .streaming import Reader, spelled, stream
 
 # What `train --lora` does unless told otherwise, and what it has no use for.
@@ -42,8 +42,9 @@ def complete(options: argparse.Namespace) -> None:
     """Go on with a text, shown while it is written."""
     run = _opened(options)
     prompt = [run.end, *run.tokenizer.encode(options.text)]
-    print(options.text, end="", flush=True)
-    for piece in _written(Reader(run.model), run, prompt, run.end, options):
+    pieces = _written(Reader(run.model), run, prompt, run.end, options)
+    print(options.text + next(pieces, ""), end="", flush=True)  # what is refused is not shown
+    for piece in pieces:
         print(piece, end="", flush=True)
     print()
 
@@ -51,7 +52,8 @@ def complete(options: argparse.Namespace) -> None:
 def chat(options: argparse.Namespace) -> None:
     """Talk with a model that is made for it; an empty line or the end of the input ends it."""
     run = _opened(options)
-    if not isinstance(run, RealModel) or run.chat is None:
+    form = chat_format_of(run) if isinstance(run, RealModel) else None
+    if form is None:
         raise ValueError(
             f"expected a model with a chat template, got {options.model}, which names none; "
             "`complete` goes on with a text"
@@ -60,12 +62,36 @@ def chat(options: argparse.Namespace) -> None:
     messages = [Message("system", options.system)] if options.system else []
     for line in _lines():
         messages.append(Message("user", line))
+        try:
+            ids = _fitting(messages, form, run)
+        except ValueError as error:
+            print(f"error: {error}", file=sys.stderr)
+            messages.pop()
+            continue
         said = []
-        for piece in _written(reader, run, run.chat.ids(messages, run.tokenizer), stop, options):
+        for piece in _written(reader, run, ids, stop, options):
             print(piece, end="", flush=True)
             said.append(piece)
         print(flush=True)
         messages.append(Message("assistant", "".join(said)))
+
+
+def _fitting(messages: list[Message], form: ChatFormat, run: Run) -> list[int]:
+    """A talk as ids; the earliest questions go, with their answers, while the context is full.
+
+    Raises:
+        ValueError: the last message alone is too long.
+    """
+    room, first = run.model.context_length, int(messages[0].role == "system")
+    while len(ids := form.ids(messages, run.tokenizer)) > room:
+        if len(messages) == first + 1:
+            raise ValueError(
+                f"expected a message that fits in the context of {room:,} tokens, got "
+                f"{len(ids):,} with what stands around it: say it shorter"
+            )
+        print("note: the context is full, the earliest question is forgotten", file=sys.stderr)
+        del messages[first : first + 2]
+    return ids
 
 
 def _lines() -> Iterator[str]:
@@ -84,18 +110,16 @@ def train(options: argparse.Namespace) -> None:
     if not options.lora:
         if given:
             raise ValueError(f"expected --{given[0]} with --lora only")
-        if options.init_from and (options.init_from == PACKAGED or _is_gguf(options.init_from)):
+        if options.init_from == PACKAGED or Path(options.init_from or "").is_file():
             raise ValueError(
                 f"expected --lora beside --init-from {options.init_from}: of a GGUF file all "
                 "weights stay as they are, and low-rank maps learn beside them"
             )
         return of_runs.train(options)
     flags = of_runs.flags_of(options)
-    kept, tables, rank, alpha = options.folder / SETTINGS, [LORA_DEFAULTS], RANK, ALPHA
-    if options.config:
-        tables.append(read_toml(options.config))
-    elif options.resume and kept.exists():  # go on as it was begun
-        tables.append({t: v for t, v in read_toml(kept).items() if t in KNOWN})
+    kept, rank, alpha = options.folder / SETTINGS, RANK, ALPHA
+    tables = [LORA_DEFAULTS, *of_runs.settings_of(options, kept)]
+    if options.resume and kept.exists():
         rank, alpha = adapter_in(options.folder).rank, adapter_in(options.folder).alpha
     config = RunConfig.from_tables(*tables, flags)
     if refused := _no_use(*([flags] if options.resume else [*tables, flags])):
@@ -127,18 +151,8 @@ def _no_use(*tables: Mapping[str, Mapping[str, Any]]) -> list[str]:
     said = {(table, name) for each in tables for table, names in each.items() for name in names}
     of_model = {name for table, name in said if table == "model"} - {"context_length"}
     others = {("data", "tokenizer"), ("data", "vocabulary_size")}
-    others |= {("training", "engine"), ("training", "sharded")}
+    others |= {("training", "engine")}
     return sorted(of_model | {name for _, name in said & others})
-
-
-def _is_gguf(path: str) -> bool:
-    """Whether a file begins as GGUF does, or is called so."""
-    if path.endswith(".gguf"):
-        return True
-    if not Path(path).is_file():
-        return False
-    with Path(path).open("rb") as file:
-        return file.read(4) == b"GGUF"
 
 
 def _opened(options: argparse.Namespace) -> Run:

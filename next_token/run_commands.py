@@ -29,8 +29,9 @@ from src.tools import parallel, runtime
 
 from . import gpus, run_log, runs
 from . import tuned as tuned_models
-from .run_config import OF_TEXT, OTHER_NAMES, RunConfig
+from .run_config import KNOWN, OF_TEXT, RunConfig
 from .runs import config_in, train_run
+from .shards import MANIFEST, Shards
 from .streams import check_plain, unescaped
 from .yardsticks import yardsticks
 
@@ -65,7 +66,7 @@ FLAGS = [
     ("training", "learning_rate", float, "the greatest; reached at the end of the warm-up"),
     ("training", "warm_up", int, "steps in which the rate rises; unless given, half at most"),
     ("training", "weight_decay", float, "of the matrices"),
-    ("training", "min_lr", float, "the learning rate of the last step"),
+    ("training", "end", float, "the share of the learning rate that is left at the last step"),
     ("training", "beta2", float, "of AdamW: how long it remembers the squares of gradients"),
     ("training", "clip", float, "the greatest norm of the gradient; inf: no limit"),
     ("training", "accumulation", int, "in how many parts a batch is taken: more need less memory"),
@@ -90,24 +91,24 @@ FINETUNE_FLAGS = [
 def train(options: argparse.Namespace) -> None:
     """Train a tokenizer and a GPT on a text; keep them in a folder."""
     flags = flags_of(options)
+    if options.sample_tokens < 0:
+        raise ValueError(f"expected --sample-tokens of 0 or more, got {options.sample_tokens}")
     kept = options.folder / "run.toml"
     precision = gpus.fast_precision(runtime.device(options.device))
-    tables: list[dict] = [{"training": {"precision": precision}}]
-    if options.config:
-        tables.append(read_toml(options.config))
-    elif options.resume and kept.exists():  # go on as it was begun
-        tables.append({t: v for t, v in read_toml(kept).items() if t != "made"})
+    tables: list[dict] = [{"training": {"precision": precision}}, *settings_of(options, kept)]
+    if options.resume and (done := run_log.read(options.folder / "log.csv")):
+        least = int(done[-1]["step"] or 0)
+        if (options.steps or least) < least:
+            raise ValueError(
+                f"expected --steps of at least {least:,}, which the run in {options.folder} has "
+                f"taken already, got {options.steps:,}"
+            )
     config = RunConfig.from_tables(*tables, flags)
-    if config.data.init_from and not options.resume and any("model" in t for t in (*tables, flags)):
+    said = {name for t in (*tables, flags) for name in (*t.get("model", {}), *t.get("data", {}))}
+    of_model = {*KNOWN["model"], "tokenizer", "vocabulary_size"}
+    if config.data.init_from and not options.resume and (own := sorted(said & of_model)):
         raise ValueError(
-            f"expected no settings of the model beside init_from, which has its own: those of "
-            f"{config.data.init_from}"
-        )
-    of_data = {name for t in (*tables, flags) for name in t.get("data", {})}
-    own = sorted(of_data & {"tokenizer", "vocabulary_size"})
-    if config.data.init_from and not options.resume and own:
-        raise ValueError(
-            f"expected no {', '.join(own)} beside init_from, which has its own tokenizer: that of "
+            f"expected no {', '.join(own)} beside init_from: model and tokenizer are those of "
             f"{config.data.init_from}"
         )
     if not options.resume:
@@ -118,11 +119,6 @@ def train(options: argparse.Namespace) -> None:
             "tokenize again for others"
         )
     afresh = options.resume and not kept.exists()
-    if afresh and not any("text" in t.get("data", {}) for t in (*tables, flags)):
-        raise FileNotFoundError(
-            f"expected a run in {options.folder} to go on with, found none: check --folder, or "
-            "name the text of a new run"
-        )
     with parallel.joined() as team:
         if afresh and team.rank == 0:
             print(f"note: no run in {options.folder}: begun afresh", file=sys.stderr)
@@ -145,6 +141,25 @@ def train(options: argparse.Namespace) -> None:
             print(f"Next: next-token sample {folder}   or   evaluate {folder}")
 
 
+def settings_of(options: argparse.Namespace, kept: Path) -> list[dict]:
+    """The tables that a run goes on with, and those of --config, which win.
+
+    Args:
+        kept: the file with the settings of what is in the folder.
+    Raises:
+        FileNotFoundError: there is nothing to go on with, and no text of something new.
+    """
+    found = [read_toml(options.config)] if options.config else []
+    if options.resume and kept.exists():
+        return [{t: v for t, v in read_toml(kept).items() if t in KNOWN}, *found]
+    if options.resume and not options.text and not any("text" in t.get("data", {}) for t in found):
+        raise FileNotFoundError(
+            f"expected a run in {options.folder} to go on with, found none: check --folder, or "
+            "name the text of a new run"
+        )
+    return found
+
+
 def flags_of(options: argparse.Namespace) -> dict[str, dict]:
     """The settings that stand on the line of `train`, by table."""
     flags: dict[str, dict] = {"data": {"text": options.text} if options.text else {}}
@@ -154,9 +169,8 @@ def flags_of(options: argparse.Namespace) -> dict[str, dict]:
             flags.setdefault(table, {})[name] = value
     if options.init_from is not None:
         flags["data"]["init_from"] = options.init_from
-    for name in ("compile", "sharded"):
-        if (chosen := getattr(options, name)) is not None:
-            flags.setdefault("training", {})[name] = chosen
+    if options.compile is not None:
+        flags.setdefault("training", {})["compile"] = options.compile
     return flags
 
 
@@ -164,18 +178,24 @@ def evaluate(options: argparse.Namespace) -> None:
     """Score a text: the test part of the run's own, or any other."""
     run = _opened(options.folder)
     own = None if options.text or not run.tables else config_in(run.tables)
+    shards, documents = own.shards() if own else None, []
     if own is not None:
-        documents, name = list(runs.parts_of(run.tables).test), f"the test part of {own.data.text}"
-        if not documents:
-            raise ValueError(f"{name} is empty (test = 0 in the run's settings): name a text")
+        name = f"the test part of {own.data.text}"
+        n_bytes = shards.parts["test"].bytes if shards else 0
+        documents = [] if shards else list(runs.parts_of(run.tables).test)
+        if not documents and not n_bytes:
+            raise ValueError(f"{name} is empty: name a text")
     else:
         name = options.text or "python-docs"
         check_plain(name)
         documents = list(corpora.load(name))
-    scored = scores(run, documents, stride=options.stride)
+    if shards:
+        scored = runs.scores_of_tokens(run, shards, stride=options.stride)
+    else:
+        scored = scores(run, documents, stride=options.stride)
+        n_bytes = sum(document.n_bytes for document in documents)
     score = total(scored)
-    n_bytes = sum(document.n_bytes for document in documents)
-    print(f"{name}: {len(documents)} documents, {n_bytes:,} bytes, {score.tokens:,} tokens")
+    print(f"{name}: {len(scored)} documents, {n_bytes:,} bytes, {score.tokens:,} tokens")
     if score.n_bytes is None:
         unit = "nats per token"
         print(f"{score.loss:.4f} nats per token")
@@ -188,7 +208,9 @@ def evaluate(options: argparse.Namespace) -> None:
         low, high = f"{interval.low:.4f}", f"{interval.high:.4f} {unit}"
         print(f"95 % of resamples of the documents: {low} to {high}")
     if own is not None and (floor := floor_of(run.tables, documents)):
-        print(f"a perfect model: {floor.loss:.4f} nats per token on these very documents")
+        words = sum(len(document.text.split()) + 1 for document in documents)
+        each = floor.loss * words / score.tokens  # the floor is per word
+        print(f"a perfect model: {each:.4f} nats per token on these very documents")
 
 
 def plot(options: argparse.Namespace) -> None:
@@ -203,24 +225,36 @@ def plot(options: argparse.Namespace) -> None:
         raise ValueError(
             f"expected the extra for figures ({error}): install next-token[figures]"
         ) from error
-    curves = {}
+    curves, unit, tokenizers = {}, "nats per token", set()
     for folder in options.folders:
         rows = run_log.read(folder / "log.csv")
         if not rows:
             raise FileNotFoundError(
                 f"expected {folder / 'log.csv'} with a line for each validation, found none; "
-                "`train` writes it, and `train --resume` in a folder of version 0.1.0"
+                "`train` writes it"
             )
-        curves[str(folder)] = (
-            [row["step"] for row in rows],
-            [row["validation_loss"] for row in rows],
-        )
+        curves[str(folder)] = rows
+        tokenizers.add((folder / "tokenizer.json").read_bytes())
     lines = yardsticks(options.folders[0], order=options.ngram)
-    drawn = curves_of(curves, "steps", "validation loss (nats per token)", lines)
+    column = "validation_loss"
+    if len(tokenizers) > 1:  # a token is not the same for all
+        column, unit = "bits_per_byte", "bits per byte"
+        if lossy := [name for name, rows in curves.items() if rows[0][column] is None]:
+            raise ValueError(
+                f"expected runs with one tokenizer, or with bits per byte, got {lossy[0]}, whose "
+                "tokenizer loses text: plot it alone"
+            )
+        first = curves[str(options.folders[0])][0]
+        per_nat = (first[column] or 0) / (first["validation_loss"] or 1)
+        lines = {name: height * per_nat for name, height in lines.items()}
+    points = {
+        n: ([r["step"] for r in rows], [r[column] for r in rows]) for n, rows in curves.items()
+    }
+    drawn = curves_of(points, "steps", f"validation loss ({unit})", lines)
     options.to.write_text(drawn, "utf-8")
     print(f"{options.to}: the runs {', '.join(curves)}")
     for name, height in lines.items():
-        print(f"{name}: {height:.4f} nats per token")
+        print(f"{name}: {height:.4f} {unit}")
 
 
 def filters_of(options: argparse.Namespace) -> list[sampling.Filter]:
@@ -296,13 +330,28 @@ def tokens(options: argparse.Namespace) -> None:
 
 def info(options: argparse.Namespace) -> None:
     """Say what a folder holds."""
-    run = _opened(options.folder)
-    config = run.model.config
-    print(f"{config.parameters:,} parameters, {config.flops_per_token():,} operations a token")
-    print(config)
-    if run.step is not None:
-        print(f"weights of step {run.step:,}")
-    for table, values in run.tables.items():
+    folder, tables = options.folder, {}
+    if (folder / MANIFEST).exists():
+        held = Shards(folder)
+        print(f"{held.tokenizer.vocabulary_size:,} different tokens")
+        for name, part in held.parts.items():
+            print(f"{name}: {part}")
+    elif (folder / "task.json").exists():
+        tuned = tuned_models.load(folder)
+        parameters = sum(each.numel() for each in tuned.model.parameters())
+        print(f"{parameters:,} parameters, fine-tuned")
+        print(f"{tuned.forms.family}: {', '.join(tuned.forms.labels)}")
+    elif (adapter := folder / "adapter.toml").exists():
+        print("an adapter: low-rank maps beside a model")
+        tables = read_toml(adapter)
+    else:
+        run = _opened(folder)
+        config, tables = run.model.config, run.tables
+        print(f"{config.parameters:,} parameters, {config.flops_per_token():,} operations a token")
+        print(config)
+        if run.step is not None:
+            print(f"weights of step {run.step:,}")
+    for table, values in tables.items():
         print(f"[{table}]", *(f"{name} = {value!r}" for name, value in values.items()), sep="\n  ")
 
 
@@ -396,8 +445,7 @@ def add_to(command: Add) -> argparse.ArgumentParser:
         "--resume",
         action="store_true",
         help="go on with the run in the folder, with its settings; --steps, --batch-size, "
-        "--accumulation, --precision, --compile, --engine, --sharded, --every and --save-every may "
-        "be others",
+        "--accumulation, --precision, --compile, --engine, --every and --save-every may be others",
     )
     one.add_argument("--quiet", action="store_true", help="no progress bar, no lines")
     one.add_argument(
@@ -413,11 +461,6 @@ def add_to(command: Add) -> argparse.ArgumentParser:
         help="turn model and loss into one program first, which takes a minute",
     )
     one.add_argument(
-        "--sharded",
-        action=argparse.BooleanOptionalAction,
-        help="each process writes its own share of a checkpoint, while training goes on",
-    )
-    one.add_argument(
         "--init-from",
         metavar="FOLDER",
         help="a run or a released model, whose model is trained further, with its tokenizer; with "
@@ -427,11 +470,9 @@ def add_to(command: Add) -> argparse.ArgumentParser:
     defaults = RunConfig().tables()
     for table, name, kind, what in FLAGS:
         default = defaults[table].get(name)
-        names = [name, *(other for other, ours in OTHER_NAMES.items() if ours == name)]
         values = {"type": kind, "metavar": kind.__name__.upper()}
         one.add_argument(
-            *(f"--{each.replace('_', '-')}" for each in names),
-            dest=name,
+            f"--{name.replace('_', '-')}",
             **({"action": argparse.BooleanOptionalAction} if kind is bool else values),
             help=what + ("" if default in (None, "") else f" (default {default})"),
         )

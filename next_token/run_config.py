@@ -2,7 +2,7 @@
 
     [data]       what is read, and how
     [model]      fields of `GPTConfig`
-    [training]   fields of `TrainConfig`, also by the names that other programs use
+    [training]   fields of `TrainConfig`
     [world]      fields of `MicroWorld`, for the text "micro-world"
 
 Used by `runs`, and so by the command line.
@@ -17,7 +17,7 @@ import torch
 
 from src.gpt.gpt2 import GPTConfig
 from src.gpt.released import MICRO_WORLD, world_of
-from src.gpt.training import TrainConfig
+from src.gpt.training import GONE, TrainConfig
 from src.texts import corpora
 from src.texts.microworld import MicroWorld
 from src.tokens.bpe import BytePairTokenizer
@@ -54,7 +54,7 @@ class DataConfig:
             released model. Model and tokenizer are then those of the folder, and what is said
             about them here is not looked at. "": random weights.
     Raises:
-        ValueError: another tokenizer, or `whole` is not a bool.
+        ValueError: another tokenizer, `whole` is not a bool, or a number cannot be.
     """
 
     text: str = "python-docs"
@@ -74,6 +74,11 @@ class DataConfig:
             raise ValueError(f"expected a tokenizer among {[*TOKENIZERS]}, got {self.tokenizer!r}")
         if self.whole is not True and self.whole is not False:
             raise ValueError(f"expected whole to be true or false, got {self.whole!r}")
+        least = {"vocabulary_size": 1, "batch_size": 1, "validation_batches": 1, "seed": 0}
+        for name, least_of_it in least.items():
+            value = getattr(self, name)
+            if type(value) is not int or not least_of_it <= value < 1 << 63:
+                raise ValueError(f"expected {name} from {least_of_it} to below 2^63, got {value!r}")
 
 
 @dataclass(frozen=True)
@@ -99,13 +104,10 @@ class RunConfig:
     def from_tables(cls, *tables: Mapping[str, Mapping[str, Any]]) -> "RunConfig":
         """The defaults, changed by each of the tables in turn: {"training": {"steps": 100}}.
 
-        Settings of [training] may have the names that other programs use, too: `OTHER_NAMES`, and
-        `min_lr`, the learning rate of the last step.
-
         Raises:
             ValueError: an unknown table or setting, or a value that cannot be.
         """
-        settings, min_lr = cls().tables(), None
+        settings = cls().tables()
         for changes in tables:
             for table, values in changes.items():
                 known = KNOWN.get(table)
@@ -115,21 +117,15 @@ class RunConfig:
                     raise ValueError(
                         f"expected a table [{table}] with settings, got {table} = {values!r}"
                     )
-                for given, value in values.items():
-                    name = OTHER_NAMES.get(given, given) if table == "training" else given
-                    if name == "min_lr" and table == "training":
-                        min_lr = value
+                for name, value in values.items():
+                    if table == "training" and (name, value) in GONE.items():
                         continue
-                    if name == "end" and table == "training":
-                        min_lr = None
                     if name not in known:
                         raise ValueError(
                             f"expected settings among {sorted(known)} in [{table}], got {name!r}"
                         )
                     settings[table][name] = value
         of_training = settings["training"]
-        if min_lr is not None:
-            of_training["end"] = _share(min_lr, of_training["learning_rate"])
         asked_for = any("warm_up" in changes.get("training", {}) for changes in tables)
         if not asked_for and type(steps := of_training["steps"]) is int and steps > 0:
             of_training["warm_up"] = min(of_training["warm_up"], steps // 2)
@@ -142,6 +138,8 @@ class RunConfig:
             )
             made.gpt(2)  # its own checks
             made.micro_world()
+            if made.model.get("global_every") and not made.model.get("window"):
+                raise ValueError("expected a window beside global_every, which sees past it")
         except TypeError as error:
             raise ValueError(str(error)) from error
         return made
@@ -214,28 +212,9 @@ class RunConfig:
         return GPTConfig(vocabulary_size, **self.model)
 
 
-# What other programs call settings of [training], here and as flags.
-OTHER_NAMES = {
-    "max_steps": "steps",
-    "eval_interval": "every",
-    "gradient_accumulation": "accumulation",
-    "grad_clip": "clip",
-    "dtype": "precision",
-}
-
 KNOWN = {
     "data": {f.name for f in fields(DataConfig)},
     "model": {f.name for f in fields(GPTConfig)} - {"vocabulary_size"},
     "training": {f.name for f in fields(TrainConfig)},
     "world": {f.name for f in fields(MicroWorld)} | {"documents"},
 }
-
-
-def _share(min_lr: Any, learning_rate: Any) -> float:
-    """The learning rate of the last step as a share of the greatest."""
-    numbers = all(type(each) in (int, float) for each in (min_lr, learning_rate))
-    if not numbers or not 0 <= min_lr <= learning_rate or not learning_rate:
-        raise ValueError(
-            f"expected min_lr from 0 to the learning rate, {learning_rate!r}, got {min_lr!r}"
-        )
-    return min_lr / learning_rate

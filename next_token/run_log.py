@@ -2,17 +2,15 @@
 
     train loss     = mean of the batches' losses since the last line, nats per token
     bits / byte    = validation loss / log 2 · tokens / bytes, of the validation part
-    tokens / s     = of the steps alone, without the validations and without a process's first step,
-                     in which torch still loads parts of itself
+    tokens / s     = tokens since the last line / seconds since, without validations and a process's
+                     first step, in which torch still loads parts of itself
     share of peak  = tokens / s · operations per token / what the GPUs could do at most
     time left      = steps that are left · seconds per step, with the validations
 
-Where tensorboard is installed, the same numbers go to a folder of that name. The lines are kept in
-`log.csv`, in the folder of the run, and can be printed as they come. After a resumed run the file
-has each step once, as if nothing had happened; a run of version 0.1.0, which kept no log, gets its
-old lines from the history in its checkpoint.
+The lines are kept in `log.csv`, in the folder of the run, and can be printed as they come. After a
+resumed run the file has each step once, as if nothing had happened.
 
-Used by `gpt/runs`, and so by the command line.
+Used by `runs`, and so by the command line.
 """
 
 import csv
@@ -21,7 +19,6 @@ import math
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -75,82 +72,60 @@ class RunLog:
         self.path, self.steps, self.rate = Path(folder) / "log.csv", steps, rate
         self.tokens_per_byte, self.say, self.sample = tokens_per_byte, say, sample
         self.flops_per_token, self.peak = flops_per_token, peak
-        self._board = _board(Path(folder))
-        self.done = 0  # at the last line
-        self._begun: float | None = None
-        self._warm = False  # the first step has been taken
-        self._alone = self._all = 0.0  # seconds of steps without validations, of all steps
-        self._timed = self._count = 0  # how many these were
+        # (step, tokens so far, seconds on the clock) after the last line, and after the last step.
+        self._line: tuple[int, int, float] | None = None
+        self._last = (0, 0, 0.0)
 
     def keep(self, step: int, history: History) -> None:
-        """Count the time of a step; after a validation, write its row and say its line."""
-        now = time.perf_counter()
-        if self._begun is None:
-            self.done = max((n for n in history.validation if n < step), default=0)
-        elif not self._warm:
-            self._warm = True
-        else:
-            self._all += now - self._begun
-            self._count += 1
-            if step not in history.validation:
-                self._alone, self._timed = self._alone + now - self._begun, self._timed + 1
+        """Look at the clock; after a validation, write its row and say its line."""
+        now = (step, history.tokens, time.perf_counter())
         if step in history.validation:
-            row = self.row(step, self.done, history)
-            if self._count:
-                each = self._all / self._count
-                alone = self._alone / self._timed if self._timed else each
-                speed = history.tokens / step / alone
-                row["tokens_per_second"] = speed
-                row["share_of_peak"] = (
-                    speed * self.flops_per_token / self.peak if self.peak else None
-                )
-                row["seconds_left"] = (self.steps - step) * each
+            row = self._row(now, history)
             self._write(row, history)
-            for name, value in row.items() if self._board else ():
-                if name != "step" and value is not None:
-                    self._board.add_scalar(name, value, step)
             if self.say:
                 self.say(line(row, self.steps))
                 if self.sample:
                     self.say("    " + self.sample().replace("\n", "\n    "))
-            self.done = step
-            self._clear()
-        self._begun = time.perf_counter()
+            now = (step, history.tokens, time.perf_counter())
+        if step and (self._line is None or step in history.validation):
+            self._line = now  # not before the first step, in which torch still loads parts
+        self._last = now
 
-    def row(self, step: int, before: int, history: History) -> Row:
-        """What the history knows of a validation: of the steps after `before`, up to `step`."""
+    def _row(self, now: tuple[int, int, float], history: History) -> Row:
+        """What is known after a validation, of the steps since the last one."""
+        step = now[0]
+        before = max((n for n in history.validation if n < step), default=0)
         losses, loss = history.losses[before:step], history.validation[step]
-        done = len(history.losses)
-        bits = None
-        if self.tokens_per_byte is not None:
-            bits = loss / math.log(2) * self.tokens_per_byte
+        speed = left = None
+        if self._line is not None:
+            steps, _, seconds = (b - a for a, b in zip(self._line, now, strict=True))
+            left = (self.steps - step) * seconds / steps
+            ended = self._last if self._last[0] > self._line[0] else now  # before the validation
+            _, tokens, seconds = (b - a for a, b in zip(self._line, ended, strict=True))
+            speed = tokens / seconds
+        per_byte = self.tokens_per_byte
         return {
-            **dict.fromkeys(COLUMNS),
             "step": step,
-            "tokens": history.tokens * step // done if done else 0,
+            "tokens": history.tokens,
             "train_loss": sum(losses) / len(losses) if losses else None,
             "validation_loss": loss,
-            "bits_per_byte": bits,
+            "bits_per_byte": None if per_byte is None else loss / math.log(2) * per_byte,
             "learning_rate": self.rate(step) if step else None,
             "gradient_norm": history.norms[step - 1] if step else None,
+            "tokens_per_second": speed,
+            "share_of_peak": speed * self.flops_per_token / self.peak
+            if speed and self.peak
+            else None,
+            "seconds_left": left,
         }
 
-    def _clear(self) -> None:
-        self._all, self._count, self._alone, self._timed = 0.0, 0, 0.0, 0
-
     def _write(self, row: Row, history: History) -> None:
-        rows = {int(each["step"] or 0): each for each in read(self.path)}
-        earlier = sorted(step for step in history.validation if step < int(row["step"] or 0))
-        kept = [
-            rows.get(step) or self.row(step, before, history)
-            for before, step in zip([0, *earlier], earlier, strict=False)
-        ]
+        rows = {int(each["step"] or 0): each for each in (*read(self.path), row)}
         text = io.StringIO()
         writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
         writer.writeheader()
-        for each in (*kept, row):
-            whole = {name: int(each[name] or 0) for name in ("step", "tokens")}
-            writer.writerow(each | whole)
+        for step in sorted(rows.keys() & history.validation.keys()):
+            writer.writerow(rows[step] | {"step": step, "tokens": int(rows[step]["tokens"] or 0)})
         self.path.parent.mkdir(parents=True, exist_ok=True)
         write_text(self.path, text.getvalue())
 
@@ -197,19 +172,6 @@ def line(row: Row, steps: int) -> str:
 def sample_of(model: GPT, tokenizer: Tokenizer, tokens: int) -> str:
     """A text that a model draws as it is now; of the same weights the same."""
     end = tokenizer.specials[END]
-    generator = torch.Generator().manual_seed(
-        0
-    )  # of its own, or a resumed run would draw otherwise
-    (text,) = sampling.generate(
-        model, [[end]], max_new_tokens=tokens, stop=end, generator=generator
-    )
+    own = torch.Generator().manual_seed(0)  # or a resumed run would draw otherwise
+    (text,) = sampling.generate(model, [[end]], max_new_tokens=tokens, stop=end, generator=own)
     return tokenizer.decode([token for token in text.tolist() if token != end])
-
-
-def _board(folder: Path) -> Any:
-    """What writes for TensorBoard; None where that is not installed."""
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        return None
-    return SummaryWriter(str(folder / "tensorboard"))

@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import date
 from functools import partial
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -30,15 +30,16 @@ from torch import Tensor
 
 from src.gpt import pretrained, training
 from src.gpt.gpt2 import GPT
-from src.gpt.released import Run, loses_text, open_run, read_toml
+from src.gpt.released import Run, loses_text, open_run, read_toml, scores_of_ids
 from src.gpt.training import train
 from src.likelihood.batches import Batches
+from src.likelihood.evaluation import Score
 from src.likelihood.fitting import History
 from src.texts import corpora
 from src.tokens.bpe import load as load_tokenizer
 from src.tokens.bytes import END, UNKNOWN, Tokenizer, stream_of
 from src.tools import checkpoints, parallel
-from src.tools.files import write_text
+from src.tools.files import locked, write_text
 
 from . import gpus, run_log
 from .run_config import KNOWN, OF_TEXT, TOKENIZERS, RunConfig
@@ -77,6 +78,12 @@ def train_run(
         FloatingPointError: the loss is no longer finite.
     """
     folder, team = Path(folder), parallel.team()
+    parts_of_batch = config.training.accumulation * team.size
+    if config.data.batch_size < parts_of_batch:
+        raise ValueError(
+            f"expected a batch_size of at least {parts_of_batch}, accumulation times processes, "
+            f"got {config.data.batch_size}"
+        )
     team.check_shared(folder)
     begun = (folder / "run.toml").exists()
     if begun and not resume:
@@ -89,15 +96,12 @@ def train_run(
     if config.data.init_from and not (folder / "last.pt").exists():
         first = open_run(config.data.init_from, device=device)
         config = replace(config, model=_model_table(first.model))
-    shards = config.shards()
-    if shards:
-        _check_tokenizers(shards, first)
-        _check_together(shards, team)
-        tables = config.tables() | {"made": _made_of_shards(shards, team.size)}
+    source = config.shards() or config.parts()
+    tables = config.tables() | {"made": _made(source, team.size)}
+    if isinstance(source, Shards):
+        _check_tokenizers(source, first)
+        _check_together(source, team)
         tables["data"] = {k: v for k, v in tables["data"].items() if k not in OF_TEXT}
-    else:
-        parts = config.parts()
-        tables = config.tables() | {"made": _made(parts, team.size)}
     if begun:
         training.check_last(folder, logged=bool(run_log.read(folder / "log.csv")))
         path = folder / "run.toml"
@@ -108,28 +112,29 @@ def train_run(
         tables["made"] = kept.get("made", {}) | {"processes": team.size}
     team.wait()  # nobody writes before all have looked
     if begun and differ and team.rank == 0:
-        write_text(folder / "run.toml", _toml(tables))
+        with locked(folder):
+            write_text(folder / "run.toml", _toml(tables))
     if team.rank == 0 and not begun:
         if first:
             tokenizer = first.tokenizer
-        elif shards:
-            tokenizer = shards.tokenizer
+        elif isinstance(source, Shards):
+            tokenizer = source.tokenizer
         else:
             tokenizer = TOKENIZERS[config.data.tokenizer].train(
-                (document.text for document in parts.train), config.data.vocabulary_size
+                (document.text for document in source.train), config.data.vocabulary_size
             )
-        batches = batches_of(config, tokenizer, shards or parts)  # what it refuses leaves no folder
+        batches = batches_of(config, tokenizer, source)  # what it refuses leaves no folder
         folder.mkdir(parents=True, exist_ok=True)
         tokenizer.save(folder / "tokenizer.json")
         write_text(folder / "run.toml", _toml(tables))
     team.wait()
     tokenizer = load_tokenizer(folder / "tokenizer.json")
     model = first.model if first else _model(config, tokenizer, device)
-    of_training, of_validation = batches or batches_of(config, tokenizer, shards or parts)
-    if shards:
-        lossy, n_bytes = UNKNOWN in tokenizer.specials, shards.parts["validation"].bytes
+    of_training, of_validation = batches or batches_of(config, tokenizer, source)
+    if isinstance(source, Shards):
+        lossy, n_bytes = UNKNOWN in tokenizer.specials, source.parts["validation"].bytes
     else:
-        lossy, n_bytes = loses_text(tokenizer, parts.validation), parts.validation.n_bytes
+        lossy, n_bytes = loses_text(tokenizer, source.validation), source.validation.n_bytes
     # A model in shares is gathered block by block, for which the others would have to draw, too.
     drawn = sample_tokens and say and not (team.size > 1 and config.training.engine == "fsdp")
     log = RunLog(
@@ -204,10 +209,11 @@ def release(run: Run, folder: Path | str) -> None:
         raise ValueError("expected a run of `train`, got a released model")
     if folder.exists() and any(folder.iterdir()):
         raise FileExistsError(f"expected an empty folder or none, {folder} holds something")
-    pretrained.save(run.model, folder)
+    pretrained.save(run.model, folder, end=run.end)
     run.tokenizer.save(folder / "tokenizer.json")
-    made = run.tables["made"] | {"step": run.step}
-    write_text(folder / "run.toml", _toml(run.tables | {"made": made}))
+    data, made = run.tables["data"], run.tables["made"] | {"step": run.step}
+    paths = {k: Path(data[k]).name for k in ("text", "init_from") if k in data}  # whose, is private
+    write_text(folder / "run.toml", _toml(run.tables | {"data": data | paths, "made": made}))
 
 
 _HELD = {
@@ -219,8 +225,35 @@ _HELD = {
 }
 
 
+def scores_of_tokens(run: Run, shards: Shards, *, stride: int | None) -> list[Score]:
+    """The score of each document of the test part of tokens that a run was trained on.
+
+    Raises:
+        ValueError: they are no longer those of the run.
+    """
+    if shards.sha256 != run.tables["made"]["sha256"]:
+        raise ValueError(
+            f"expected {shards.folder} as it was when the run was trained, got other tokens: name "
+            "a text to score"
+        )
+    part = shards.parts["test"]
+    starts = [*map(part.start_of, range(part.documents)), len(part) - 1]  # of the end tokens
+    texts = [torch.from_numpy(part.piece(a, b + 1 - a)) for a, b in pairwise(starts)]
+    spelled = run.tokenizer.decode
+    return scores_of_ids(
+        run,
+        texts,
+        stride=stride,
+        n_bytes=None
+        if UNKNOWN in run.tokenizer.specials
+        else [len(spelled(text[1:-1].tolist()).encode()) for text in texts],
+    )
+
+
 def check_free(folder: Path) -> None:
     """Raise a FileExistsError if a folder holds a model or tokens, which a new run would spoil."""
+    if folder.exists() and not folder.is_dir():
+        raise FileExistsError(f"expected a folder, {folder} is a file: choose another name")
     for name, held in _HELD.items():
         if (folder / name).exists():
             raise FileExistsError(f"{folder} holds {held} already: choose another folder")
@@ -260,9 +293,16 @@ def _model(config: RunConfig, tokenizer: Tokenizer, device: torch.device | str) 
 def _compared(tables: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """All that a resumed run must have in common with the one before, by name: its text, too."""
     made = {f"made.{name}": tables.get("made", {}).get(name) for name in ("sha256", "processes")}
-    return made | {
-        f"{table}.{name}": value for table in KNOWN for name, value in tables.get(table, {}).items()
-    }
+    gone = {f"training.{name}": value for name, value in training.GONE.items()}
+    return (
+        made
+        | gone
+        | {
+            f"{table}.{name}": value
+            for table in KNOWN
+            for name, value in tables.get(table, {}).items()
+        }
+    )
 
 
 def _model_table(model: GPT) -> dict[str, Any]:
@@ -298,35 +338,26 @@ def _check_together(shards: Shards, team: parallel.Team) -> None:
         raise ShardError(why)
 
 
-def _made_of_shards(shards: Shards, processes: int) -> dict[str, Any]:
-    """The same as `_made` of a folder of tokens, whose manifest has the sum of every file."""
-    told = shards.parts.values()
-    return _versions(processes) | {
-        "documents": sum(part.documents for part in told),
-        "bytes": sum(part.bytes for part in told),
-        "sha256": shards.sha256,
-    }
-
-
-def _versions(processes: int) -> dict[str, Any]:
+def _made(source: Shards | corpora.Split, processes: int) -> dict[str, Any]:
+    """Where a run comes from: what else somebody needs who wants to repeat it."""
+    held: list[Any]
+    if isinstance(source, Shards):  # its manifest has the sum of every file
+        held, sha256 = [*source.parts.values()], source.sha256
+        documents, n_bytes = sum(part.documents for part in held), sum(part.bytes for part in held)
+    else:
+        held, digest = [document for part in source for document in part], hashlib.sha256()
+        for document in held:
+            digest.update(document.text.encode() + b"\0")
+        documents, n_bytes = len(held), sum(document.n_bytes for document in held)
+        sha256 = digest.hexdigest()
     return {
         "on": str(date.today()),
         "python": platform.python_version(),
         "torch": torch.__version__,
         "processes": processes,
-    }
-
-
-def _made(parts: corpora.Split, processes: int) -> dict[str, Any]:
-    """Where a run comes from: what else somebody needs who wants to repeat it."""
-    documents = [document for part in parts for document in part]
-    digest = hashlib.sha256()
-    for document in documents:
-        digest.update(document.text.encode() + b"\0")
-    return _versions(processes) | {
-        "documents": len(documents),
-        "bytes": sum(document.n_bytes for document in documents),
-        "sha256": digest.hexdigest(),
+        "documents": documents,
+        "bytes": n_bytes,
+        "sha256": sha256,
     }
 
 

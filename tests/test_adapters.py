@@ -8,7 +8,6 @@ from oracles import greatest_difference
 from next_token.__main__ import main
 from next_token.adapters import Adapter, LoRAConfig, adapter_in, with_adapter
 from src.gpt.training import _Run
-from src.today import gguf_models
 from src.today.gguf_models import open_model
 from src.tools import checkpoints
 
@@ -21,7 +20,6 @@ IDS = torch.tensor([[5, 200, 31, 7, 0, 250]])
 @pytest.fixture(autouse=True)
 def places(tmp_path, monkeypatch):
     monkeypatch.setenv("NEXT_TOKEN_DEVICE", "cpu")
-    monkeypatch.setattr(gguf_models, "_kept_in", lambda: tmp_path / "weights")
 
 
 @pytest.fixture
@@ -90,7 +88,7 @@ def test_the_merged_model_says_what_the_adapter_said_and_the_file_stays(adapter,
     model = open_model(base).model
     untouched = model(IDS)
     assert base.read_bytes() == small_llama().encoded()
-    assert torch.equal(open_model(base, kept_in=tmp_path / "anew").model(IDS), untouched)
+    assert torch.equal(open_model(base).model(IDS), untouched)
     adapted = Adapter(model, adapter_in(adapter), generator=torch.Generator())
     best = checkpoints.read(adapter / "best.pt")["model"]
     checkpoints.restore(adapted, best, source="best.pt")

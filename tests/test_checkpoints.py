@@ -3,6 +3,7 @@
 import os
 import pickle
 import random
+import resource
 import zipfile
 from unittest.mock import Mock
 
@@ -28,6 +29,20 @@ def test_what_was_written_is_read(path):
     assert torch.equal(found["nested"]["x"].pop(0), torch.arange(5))
     del state["nested"]["x"][0]
     assert found == state
+
+
+def test_a_full_disk_is_named_in_a_line_and_the_old_checkpoint_is_whole(path):
+    old = resource.getrlimit(resource.RLIMIT_FSIZE)
+    checkpoints.write(path, {"step": 0})
+    for room in (100, 1_000, 4_500, 30_000):  # at the beginning, in the tensor, at the end
+        try:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (room, old[1]))
+            with pytest.raises(OSError, match=r"could not write .*File too large; what stood"):
+                checkpoints.write(path, {"step": 1, "x": torch.zeros(7_600)})
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, old)
+        assert checkpoints.read(path) == {"step": 0}
+        assert os.listdir(path.parent) == ["last.pt"]
 
 
 def test_nothing_but_the_checkpoint_stays_in_the_folder_and_a_failure_leaves_the_old_one(path):

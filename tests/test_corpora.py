@@ -7,11 +7,8 @@ import inspect
 import itertools
 import json
 import math
-import os
 import textwrap
 import threading
-import time
-from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -30,12 +27,9 @@ from src.gpt.data_quality import (
 )
 from src.texts import corpora
 from src.texts.corpora import Corpus, Document, deduplicate, load, split, word_ngrams, words
-from src.tools import downloads
-from src.tools.downloads import DownloadError, download
 
 GOOD = b"To be, or not to be, that is the question.\n\n" * 2_003  # more than one chunk
 SHA256 = hashlib.sha256(GOOD).hexdigest()
-OLD = hashlib.sha256(b"old version").hexdigest()
 
 calmly = settings(deadline=None)  # a busy machine is no counter-example
 
@@ -455,10 +449,7 @@ def test_what_is_no_file_is_refused(tmp_path):
 # --- Downloads, against a server on this machine ---
 
 
-CUT = GOOD[:50_021]
-BODIES = dict.fromkeys(["good", "unannounced"], GOOD)
-BODIES |= dict.fromkeys(["cut", "cut_unannounced", "paused", "overtaken"], CUT)
-BODIES["wrong"] = GOOD.replace(b"question", b"quextion", 1)
+BODIES = {"good": GOOD, "cut": GOOD[:50_021], "wrong": GOOD.replace(b"question", b"quextion", 1)}
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -466,27 +457,13 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self):
         self.server.requests.append(self.path)
-        way = self.path.strip("/")
-        if way == "missing":
+        if (body := BODIES.get(self.path.strip("/"))) is None:
             self.send_error(404)
-        elif way == "mute":
-            self.server.released.wait(10)
-        elif way == "garbage":  # no HTTP at all, as from a port that serves something else
-            self.wfile.write(b"what is this\r\n\r\n")
-        else:
-            self.send_body(way)
-
-    def send_body(self, way):
-        if way == "overtaken":  # another process finishes the same file; then this transfer breaks
-            self.server.destination.write_bytes(GOOD)
+            return
         self.send_response(200)
-        if "unannounced" not in way:
-            self.send_header("Content-Length", str(len(GOOD)))
+        self.send_header("Content-Length", str(len(GOOD)))
         self.end_headers()
-        self.wfile.write(BODIES[way])
-        if way == "paused":
-            self.server.released.wait(10)
-            self.wfile.write(GOOD[len(CUT) :])
+        self.wfile.write(body)
 
     def log_message(self, *arguments):
         """Say nothing."""
@@ -496,12 +473,11 @@ class Handler(BaseHTTPRequestHandler):
 def server(monkeypatch):
     monkeypatch.setenv("no_proxy", "*")
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.requests, server.released = [], threading.Event()
+    server.requests = []
     server.address = f"http://127.0.0.1:{server.server_port}"
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     yield server
-    server.released.set()
     server.shutdown()
     server.server_close()
     thread.join()
@@ -520,117 +496,13 @@ def content_of(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-def wait_until(condition):
-    deadline = time.monotonic() + 5
-    while not condition():
-        assert time.monotonic() < deadline, "waited five seconds in vain"
-        time.sleep(0.005)
-
-
-@pytest.mark.parametrize("way", ["good", "unannounced"])
-def test_a_good_file_is_fetched_whole_into_a_new_folder(server, tmp_path, way, capsys):
-    path = tmp_path / "a" / "b" / "file"
-    for _ in range(2):
-        assert download(f"{server.address}/{way}", str(path), sha256=SHA256) == path
-    assert server.requests == [f"/{way}"], "the second time it is there"
-    assert content_of(path.parent) == {"file": GOOD}
-    output = capsys.readouterr()
-    assert output.out == ""
-    assert way in output.err, "progress goes to the error stream"
-
-
-FAILURES = {
-    "cut": r"50021 bytes read, 38111 more expected",
-    "cut_unannounced": "50,021 bytes came, but with SHA-256",
-    "wrong": "88,132 bytes came, but with SHA-256",
-    "missing": "instead: 404 Client Error: Not Found",
-    "paused": "Read timed out",
-    "mute": r"Read timed out. \(read timeout=0.3\)",
-    "garbage": "what is this",
-    "refused": "refused",
-}
-
-
-def failing_url(server, way):
-    if way == "refused":
-        closed = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        closed.server_close()  # its port was free a moment ago, so nobody listens there
-        return f"http://127.0.0.1:{closed.server_port}/good"
-    return f"{server.address}/{way}"
-
-
-@pytest.mark.parametrize("way", FAILURES)
-@pytest.mark.parametrize("before", [{}, {"file": b"old version", "neighbour": b"other corpus"}])
-def test_a_failed_download_changes_no_file_and_says_how_to_go_on(server, cache, way, before):
-    """What is there under the name is not the file asked for, so the fetch is tried."""
-    for name, content in before.items():
-        (cache / name).write_bytes(content)
-    url = failing_url(server, way)
-    with pytest.raises(DownloadError, match=FAILURES[way]) as caught:
-        download(url, cache / "file", sha256=SHA256, timeout=0.3)
-    assert content_of(cache) == before
-    message = str(caught.value)
-    assert f"expected from {url} a file with SHA-256 {SHA256}" in message
-    there = f", where there is now another, with SHA-256 {OLD}." if before else "."
-    way_on = "To go on offline, get that file elsewhere and put it at"
-    assert f"{way_on} {cache / 'file'}{there}" in message
-
-
-def test_an_interrupted_download_leaves_nothing(cache, server, monkeypatch):
-    def interrupt(descriptor):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(os, "fsync", interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        download(f"{server.address}/good", cache / "file", sha256=SHA256)
-    assert content_of(cache) == {}
-
-
-def test_downloads_at_the_same_time_do_not_hurt_each_other(server, cache):
-    url = f"{server.address}/paused"
-    with ThreadPoolExecutor(5) as pool:
-        futures = [pool.submit(download, url, cache / "file", sha256=SHA256) for _ in range(5)]
-        try:
-            wait_until(lambda: len(server.requests) == 5)  # all under way, none finished
-        finally:
-            server.released.set()
-        assert {future.result() for future in futures} == {cache / "file"}
-    assert content_of(cache) == {"file": GOOD}
-
-
-def test_a_broken_transfer_is_no_failure_when_another_process_was_faster(server, cache):
-    server.destination = cache / "file"
-    download(f"{server.address}/overtaken", cache / "file", sha256=SHA256)
-    assert content_of(cache) == {"file": GOOD}
-
-
-def test_a_cache_that_cannot_be_written_is_a_download_error(server, tmp_path):
-    (tmp_path / "no_folder").write_bytes(b"a file")
-    with pytest.raises(DownloadError, match="To go on offline"):
-        download(f"{server.address}/good", tmp_path / "no_folder" / "file", sha256=SHA256)
-    assert content_of(tmp_path) == {"no_folder": b"a file"}
-
-
-@pytest.mark.parametrize(
-    ("url", "sha256", "message"),
-    [
-        ("file:///etc/hosts", SHA256, "url must start with http"),
-        ("http://127.0.0.1/x", SHA256[1:], "sha256 must be 64 hexadecimal digits"),
-        ("http://127.0.0.1/x", SHA256.upper(), "sha256 must be 64 hexadecimal digits"),
-    ],
-)
-def test_a_malformed_request_is_refused_before_anything_happens(cache, url, sha256, message):
-    with pytest.raises(ValueError, match=message):
-        download(url, cache / "file", sha256=sha256)
-    assert content_of(cache) == {}
-
-
 @pytest.fixture
 def shakespeare(server, cache, monkeypatch):
     """Makes `load("shakespeare")` ask the local server; returns how to choose its answer."""
 
     def answer(way):
-        remote = corpora.Remote(failing_url(server, way), "tinyshakespeare.txt", SHA256)
+        url = f"{server.address if way != 'refused' else 'http://127.0.0.1:9'}/{way}"
+        remote = corpora.Remote(url, "tinyshakespeare.txt", SHA256)
         monkeypatch.setitem(corpora.REMOTES, "shakespeare", remote)
 
     return answer
@@ -644,15 +516,32 @@ def test_shakespeare_is_fetched_once_and_then_needs_no_network(shakespeare, cach
     assert "".join(texts_of(first)).encode() == GOOD
     assert len(first) == 50
     assert content_of(cache) == {"tinyshakespeare.txt": GOOD}
+    assert server.requests == ["/good"]
 
 
-def test_without_shakespeare_the_reader_is_told_the_way_offline(shakespeare, cache):
-    shakespeare("missing")
-    with pytest.raises(DownloadError) as caught:
+@pytest.mark.parametrize("before", [{}, {"tinyshakespeare.txt": b"old", "neighbour": b"other"}])
+@pytest.mark.parametrize(
+    ("way", "reason"),
+    [
+        ("cut", "38111 more expected"),
+        ("wrong", "does not match the known hash"),
+        ("missing", "404 Client Error"),
+        ("refused", "refused"),
+    ],
+)
+def test_a_failed_fetch_changes_no_file_and_says_how_to_go_on(
+    shakespeare, cache, way, reason, before
+):
+    for name, content in before.items():
+        (cache / name).write_bytes(content)
+    shakespeare(way)
+    with pytest.raises(OSError, match=reason) as caught:
         load("shakespeare")
-    assert f"put it at {cache / 'tinyshakespeare.txt'}" in str(caught.value)
-    assert 'Or use load("python-docs"), which needs no network.' in str(caught.value)
-    assert content_of(cache) == {}
+    message = str(caught.value)
+    assert f"a file with SHA-256 {SHA256}" in message
+    assert f"put it at {cache / 'tinyshakespeare.txt'}" in message
+    assert 'Or use load("python-docs"), which needs no network.' in message
+    assert content_of(cache) == before
 
 
 @pytest.mark.parametrize(
@@ -670,7 +559,7 @@ def test_the_environment_moves_the_cache(monkeypatch, environment, expected):
         monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    assert downloads.cache_folder() == Path(expected)
+    assert corpora.cache_folder() == Path(expected)
 
 
 # --- split ---

@@ -191,7 +191,7 @@ def test_a_named_text_is_begun_where_there_is_no_run_and_says_so(text, tmp_path,
 def test_a_run_that_has_lost_its_last_checkpoint_is_not_begun_again(folder, text, tmp_path, capsys):
     lost = shutil.copytree(folder, tmp_path / "lost", ignore=shutil.ignore_patterns("last.pt"))
     before = content(lost)
-    err = refused(capsys, "train", "--folder", lost, "--resume", "--max-steps", "12", "--quiet")
+    err = refused(capsys, "train", "--folder", lost, "--resume", "--steps", "12", "--quiet")
     assert f"expected {lost / 'last.pt'} to go on from" in err
     assert content(lost) == before
     advised = ["train", "--init-from", lost, "--folder", tmp_path / "on", "--steps", "2", "--quiet"]
@@ -220,36 +220,6 @@ def test_flags_win_over_a_file_and_a_file_over_the_defaults(text, tmp_path):
     assert RunConfig.from_tables({k: tables[k] for k in ("data", "model", "training")})
 
 
-OTHER = {
-    "max_steps": ("steps", 3),
-    "eval_interval": ("every", 2),
-    "gradient_accumulation": ("accumulation", 2),
-    "grad_clip": ("clip", 0.5),
-    "beta2": ("beta2", 0.9),
-    "dtype": ("precision", "bfloat16"),
-    "min_lr": ("end", 0.25),
-}
-
-
-def test_settings_have_the_names_of_other_programs_as_flags_and_in_a_file(text, tmp_path):
-    values = {name: value for name, (_, value) in OTHER.items()} | {"min_lr": 0.01}
-    expected = dict(OTHER.values())
-    made = RunConfig.from_tables({"training": {"learning_rate": 0.04} | values}).tables()
-    assert expected.items() <= made["training"].items()
-    flags = [f"--{name.replace('_', '-')}={value}" for name, value in values.items()]
-    command = ["train", str(text), "--folder", str(tmp_path), "--learning-rate", "0.04"]
-    tiny = [*TINY.split(), "--warm-up", "1", "--quiet", "--device", "cpu", "--no-compile"]
-    assert main([*command, *tiny, *flags]) == 0
-    kept = read_toml(tmp_path / "run.toml")["training"]
-    assert (expected | {"compile": False}).items() <= kept.items()
-
-
-@pytest.mark.parametrize("min_lr", [-0.1, 0.011, "0.1", True])
-def test_a_last_rate_that_is_no_rate_is_refused(min_lr):
-    with pytest.raises(ValueError, match=r"min_lr from 0 to the learning rate, 0\.01, got"):
-        RunConfig.from_tables({"training": {"learning_rate": 0.01, "min_lr": min_lr}})
-
-
 @pytest.mark.parametrize(
     ("written", "separator"),
     [("◆\\n", "◆\n"), ("\\t", "\t"), ("\\r", "\r"), ("\\\\n", "\\n"), ("\\x41é", "\\x41é")],
@@ -270,7 +240,7 @@ def test_a_warm_up_that_nobody_asked_for_leaves_half_of_the_steps(steps, warm_up
 def test_a_run_without_a_test_part_says_so(text, tmp_path, capsys):
     (tmp_path / "all.toml").write_text("[data]\ntest = 0.0\n")
     run = trained(tmp_path / "run", text, "--config", tmp_path / "all.toml")
-    message = "is empty (test = 0 in the run's settings): name a text"
+    message = "is empty: name a text"
     assert message in refused(capsys, "evaluate", run)
 
 
@@ -354,11 +324,17 @@ def test_a_run_on_the_micro_world_draws_its_documents_by_the_seed(world_run):
     assert config.micro_world().stories == 0.5
 
 
-def test_a_perfect_model_is_named_beside_the_score(world_run, capsys):
-    out, config = done(capsys, "evaluate", world_run), config_in(open_run(world_run).tables)
+@pytest.mark.parametrize("tokenizer", ["words", "byte-pair"])
+def test_a_perfect_model_is_named_beside_the_score(world_run, tmp_path, capsys, tokenizer):
+    if tokenizer == "byte-pair":  # several tokens a word
+        recipe = (world_run.parent / "recipe.toml").read_text(encoding="utf-8")
+        (tmp_path / "recipe.toml").write_text(recipe.replace("words", tokenizer))
+        world_run = trained(tmp_path / "run", "--config", tmp_path / "recipe.toml")
+    out, run = done(capsys, "evaluate", world_run), open_run(world_run)
+    config = config_in(run.tables)
     test, world = config.parts().test, config.micro_world()
     nats = -sum(world.log_prob(document.text + " <end>") for document in test)
-    tokens = sum(len(document.text.split()) + 1 for document in test)
+    tokens = sum(len(run.tokenizer.encode(document.text)) + 1 for document in test)
     assert f"a perfect model: {nats / tokens:.4f} nats" in out
     assert f"{tokens:,} tokens" in out
     assert " bits per byte" in out  # all words are known
@@ -379,7 +355,7 @@ def test_the_log_of_a_tokenizer_that_loses_text_has_no_bits_per_byte(tmp_path):
     flags = [tmp_path / "text.txt", "--tokenizer", "words", "--vocabulary-size", 40]
     run = trained(tmp_path / "run", *flags)
     assert [row["bits_per_byte"] for row in run_log.read(run / "log.csv")] == [None, None]
-    assert main(["train", "--folder", str(run), "--resume", "--max-steps", "8"]) == 0
+    assert main(["train", "--folder", str(run), "--resume", "--steps", "8"]) == 0
 
 
 LLAMA = "--norm-kind rms --gated --activation silu --positions rotary --kv-heads 1"
@@ -414,6 +390,7 @@ def test_a_released_run_gives_the_same_model_and_says_how_it_was_made(world_run,
     done(capsys, "release", world_run, out)
     assert {*content(out)} == {"config.json", "model.safetensors", "tokenizer.json", "run.toml"}
     run, released = open_run(world_run), open_run(out)
+    assert json.loads((out / "config.json").read_text())["eos_token_id"] == run.end
     assert released.step == run.step
     assert config_in(released.tables) == config_in(run.tables)
     ids = torch.tensor([run.tokenizer.encode("ann has the apple .")])
@@ -462,12 +439,24 @@ def test_a_setting_that_cannot_be_is_refused(changes, message):
         ("train {examples} --folder new", "--folder TOKENS` reads JSON lines"),
         ("train {run}/log.csv --folder new", r"--separator='\n' makes one of each line"),
         ("train {text} --folder {run} --steps 9", "holds a run already"),
+        ("train {text} --folder {text}", "mine.txt is a file: choose another name"),
+        ("train {text} --folder new --batch-size 2 --accumulation 3", "batch_size of at least 3"),
+        ("train {text} --folder new --batch-size 0", "batch_size from 1 to below 2^63, got 0"),
+        ("train {text} --folder new --seed -1", "seed from 0 to below 2^63, got -1"),
+        ("train {text} --folder new --seed 99999999999999999999", "seed from 0 to below 2^63"),
+        ("train {text} --folder new --global-every 2", "expected a window beside global_every"),
+        ("train {text} --folder new --sample-tokens -3", "--sample-tokens of 0 or more, got -3"),
+        ("train --folder {run} --resume --steps 3", "--steps of at least 8"),
+        ("train --lora --folder typo --resume", "expected a run in typo to go on with, found none"),
         (
             "train --folder {run} --resume --learning-rate 1",
             "learning_rate = 1.0, saved with 0.003",
         ),
-        ("train {text} --folder new --init-from {run} --layers 2", "no settings of the model"),
-        ("train {text} --folder new --init-from {run} --vocabulary-size 300", "no vocabulary_size"),
+        ("train {text} --folder new --init-from {run} --layers 2", "no layers beside init_from"),
+        (
+            "train {text} --folder new --init-from {run} --vocabulary-size 300",
+            "no vocabulary_size beside init_from",
+        ),
         ("finetune {run} {examples} --folder {run}", "holds a run already"),
         ("finetune {run} {examples} --folder {tuned}", "holds a fine-tuned model already"),
         ("classify {run}", "expected a fine-tuned model"),
@@ -511,7 +500,7 @@ def test_a_folder_with_something_else_is_not_trained_into(text, tmp_path, capsys
 
 def test_a_run_is_continued_for_longer_and_says_what_that_changes(text, tmp_path, capsys):
     run = trained(tmp_path / "run", text, steps=8)
-    longer = ["train", "--folder", run, "--resume", "--max-steps", 12, "--quiet"]
+    longer = ["train", "--folder", run, "--resume", "--steps", 12, "--quiet"]
     status, out, err = said(capsys, *longer)
     assert status == 0
     assert out.startswith("12 steps on cpu")
@@ -544,6 +533,23 @@ def test_a_model_is_trained_further_from_where_it_ended(folder, text, tmp_path, 
     assert main(["train", "--folder", str(new), "--resume", "--steps", "6", "--quiet"]) == 0
 
 
+def test_what_is_released_says_in_no_path_whose_it_is(folder, text, tmp_path, capsys):
+    new, out = tmp_path / "new", tmp_path / "out"
+    done(capsys, "train", text, "--folder", new, "--init-from", folder, *FURTHER)
+    done(capsys, "release", new, out)
+    data = read_toml(out / "run.toml")["data"]
+    assert (data["text"], data["init_from"]) == (text.name, folder.name)
+    assert "mine.txt" in refused(capsys, "evaluate", out)
+
+
+def test_a_model_is_trained_further_by_a_recipe_that_is_given_again(folder, text, tmp_path, capsys):
+    lines = ("steps = 4", "warm_up = 2", "every = 2", "save_every = 2", "[data]", "batch_size = 4")
+    (tmp_path / "recipe.toml").write_text("\n".join(["[training]", *lines]))
+    command = ["train", text, "--folder", tmp_path / "new", "--init-from", folder, "--quiet"]
+    for _ in range(2):
+        done(capsys, *command, "--config", tmp_path / "recipe.toml", "--resume")
+
+
 def test_tokens_of_another_tokenizer_are_no_text_to_go_on_with(folder, text, tmp_path, capsys):
     tokens = ["tokenize", text, "--folder", tmp_path / "tokens", "--tokenizer", "bytes", "--quiet"]
     done(capsys, *tokens, "--separator", "fox")
@@ -556,13 +562,30 @@ def test_tokens_of_another_tokenizer_are_no_text_to_go_on_with(folder, text, tmp
 def test_runs_are_drawn_side_by_side(folder, tmp_path, capsys):
     other = tmp_path / "other"
     other.mkdir()
-    shutil.copy(folder / "log.csv", other)
+    for name in ("log.csv", "tokenizer.json"):
+        shutil.copy(folder / name, other)
     assert str(other) in done(capsys, "plot", folder, other, "--to", tmp_path / "both.svg")
     drawn = (tmp_path / "both.svg").read_text(encoding="utf-8")
     assert drawn.lstrip().startswith("<?xml")
     assert "Date" not in drawn
     assert drawn.count('id="line2d') > 2
     assert drawn.count('id="legend_1') == 1
+
+
+def test_runs_with_other_tokenizers_are_drawn_in_bits_per_byte(folder, text, tmp_path, capsys):
+    other, to = trained(tmp_path / "other", text, "--vocabulary-size", 290), tmp_path / "a.svg"
+    alone, both = (
+        done(capsys, "plot", *runs, "--to", to, "--ngram", 2).splitlines()[-1].split()
+        for runs in ([folder], [folder, other])
+    )
+    first = run_log.read(folder / "log.csv")[0]
+    per_nat = first["bits_per_byte"] / first["validation_loss"]
+    assert (alone[3:], both[3:]) == (["nats", "per", "token"], ["bits", "per", "byte"])
+    assert float(both[2]) == pytest.approx(float(alone[2]) * per_nat, abs=1e-3)
+    rows = (other / "log.csv").read_text(encoding="utf-8")
+    bits = str(run_log.read(other / "log.csv")[0]["bits_per_byte"])
+    (other / "log.csv").write_text(rows.replace(bits, ""))
+    assert "whose tokenizer loses text" in refused(capsys, "plot", folder, other, "--to", to)
 
 
 def test_a_run_is_drawn_beside_a_model_that_counts(folder, tmp_path, capsys):
@@ -616,7 +639,7 @@ def test_the_fastest_precision_of_the_device_is_taken_unless_one_is_named(
     text, tmp_path, monkeypatch, capsys
 ):
     monkeypatch.setattr(commands.gpus, "fast_precision", lambda device: "bfloat16")
-    for more, precision in (([], "bfloat16"), (["--dtype", "float32"], "float32")):
+    for more, precision in (([], "bfloat16"), (["--precision", "float32"], "float32")):
         run = trained(tmp_path / precision, text, *more)
         assert read_toml(run / "run.toml")["training"]["precision"] == precision
     assert said(capsys, "train", "--folder", run, "--resume", "--quiet")[2] == ""  # as begun
@@ -761,6 +784,16 @@ def test_a_byte_order_mark_is_no_part_of_the_first_text(tuned, tmp_path, capsys)
         (tmp_path / encoding).write_text('{"text": "the good cat"}\n', encoding)
         answers.add(done(capsys, "classify", tuned[0], tmp_path / encoding))
     assert len(answers) == 1
+
+
+def test_what_a_finetuned_folder_holds_is_said(tuned, capsys):
+    assert "classification: no, yes" in done(capsys, "info", tuned[0])
+
+
+def test_a_mistake_of_ours_is_not_shown_as_one_of_the_user(folder, monkeypatch):
+    monkeypatch.setattr(commands, "filters_of", lambda options: len(None))
+    with pytest.raises(TypeError, match="object of type 'NoneType'"):
+        main(["sample", str(folder)])
 
 
 def test_the_help_names_every_command_and_an_unknown_one_is_not_understood(capsys):

@@ -1,10 +1,8 @@
 """Files of others: GPT-2's own tokenizer, and what `tokenizers` and `transformers` write."""
 
-import hashlib
 import json
 import os
 from contextlib import nullcontext
-from functools import partial
 from pathlib import Path
 
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -14,15 +12,14 @@ import pytest
 import tiktoken
 import tokenizers
 import torch
-from gpt2_files import gpt2_file, write_gpt2_files
-from local_server import WEIGHTS, hub, serving
+from gpt2_files import write_gpt2_files
+from local_server import hub
 from tiktoken.load import data_gym_to_mergeable_bpe_ranks
 
 from src.gpt import pretrained
 from src.gpt.gpt2 import GPT, GPTConfig
 from src.gpt.released import open_run
 from src.tokens import files as tokenizer_files
-from src.tokens import folders
 from src.tokens.bpe import GPT2_PATTERN, BytePairTokenizer
 from src.tokens.bytes import END
 
@@ -207,28 +204,17 @@ def small(vocabulary_size=50_257):
     return GPT(config, generator=torch.Generator().manual_seed(0)).eval()
 
 
-@pytest.fixture
-def server(tmp_path):
-    """Serves a small model with GPT-2's vocabulary, and GPT-2's two files; lists what was asked."""
-    weights = pretrained.save(small(), tmp_path / "served") / WEIGHTS
-    digest = hashlib.sha256(weights.read_bytes()).hexdigest()
-    files = {WEIGHTS: weights} | {name: gpt2_file(name) for name in folders.GPT2_FILES}
+def test_a_downloaded_gpt2_is_ready_to_use(tmp_path):
+    served = write_gpt2_files(pretrained.save(small(), tmp_path / "served"))
     asked = []
-    with serving(hub(files, {"X-Linked-Etag": f'"{digest}"'}, asked)) as address:
-        yield address, asked
-
-
-def test_a_downloaded_gpt2_is_ready_to_use(server, tmp_path, monkeypatch):
-    monkeypatch.setattr(GPTConfig, "gpt2", staticmethod(lambda size: small().config))
-    source, asked = server
-    fetch = partial(pretrained.download, "small", tmp_path / "fetched", source=source)
-    run = open_run(fetch())
-    assert sorted(asked) == ["merges.txt", "model.safetensors", "vocab.json"]
-    ids = torch.tensor([run.tokenizer.encode("Hello world")])
-    assert ids.tolist() == [[15_496, 995]]  # as published
-    assert torch.equal(run.model(ids), small()(ids))
-    fetch()
-    assert len(asked) == 3  # nothing is fetched again
+    with hub({path.name: path for path in served.iterdir()}, asked):
+        run = open_run(pretrained.download("small", tmp_path / "fetched"))
+        assert sorted(asked) == ["config.json", "merges.txt", "model.safetensors", "vocab.json"]
+        ids = torch.tensor([run.tokenizer.encode("Hello world")])
+        assert ids.tolist() == [[15_496, 995]]  # as published
+        assert torch.equal(run.model(ids), small()(ids))
+        pretrained.download("small", tmp_path / "fetched")
+        assert len(asked) == 4  # nothing is fetched again
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from docutils import nodes, utils
 from reference import (
     as_rst,
     chapter_of,
+    chapters_of,
     code_behind,
     in_order,
     lead_to_chapters,
@@ -107,6 +108,12 @@ def test_docstrings_name_the_arguments_of_the_signature_in_its_order(module):
 
 
 # ---- pages -----------------------------------------------------------------------------------
+
+
+def test_a_module_names_a_chapter_or_it_is_not_in_src():
+    """But for the tools, and what opens the recorded runs: see the page *architecture*."""
+    nameless = {name for name in modules() if not chapters_of(name)}
+    assert {each for each in nameless if not each.startswith("src.tools.")} == {"src.gpt.released"}
 
 
 def test_the_reference_has_each_module_once():

@@ -1,9 +1,6 @@
 """One line for each validation, in a file and to whom it may concern."""
 
 import math
-import sys
-from collections import defaultdict
-from unittest.mock import Mock
 
 import pytest
 import torch
@@ -13,19 +10,20 @@ from next_token import run_log
 from next_token.run_log import RunLog
 from src.gpt.gpt2 import GPT, GPTConfig
 from src.gpt.training import TrainConfig, train
+from src.likelihood.fitting import History
 from src.tokens.bytes import ByteTokenizer
 
 CONFIG = TrainConfig(steps=10, learning_rate=0.01, warm_up=3, every=4, save_every=2)
 
 
-def logged(folder, *, after=None, resume=False, say=None, log=True, **more):
+def logged(folder, *, after=None, resume=False, say=None, **more):
     keeper = RunLog(folder, steps=10, rate=CONFIG.rate, tokens_per_byte=0.5, say=say, **more)
     return train(
         training_runs.small_gpt(),
         training_runs.numbered(),
         CONFIG,
         validation=training_runs.held_out(),
-        keepers=[keeper] if log else [],
+        keepers=[keeper],
         **{"folder": folder, "resume": resume, "after": after, "progress": False},
     )
 
@@ -58,13 +56,33 @@ def test_each_validation_has_a_row_of_what_happened_since_the_last(tmp_path):
     assert last["seconds_left"] == 0 < last["tokens_per_second"]
 
 
-@pytest.mark.parametrize("log", [True, False])
-def test_a_resumed_run_has_each_step_once_though_it_kept_no_log_before(tmp_path, log):
+def test_a_resumed_run_has_each_step_once(tmp_path):
     logged(tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
-        logged(tmp_path / "cut", after=unplug, log=log)
+        logged(tmp_path / "cut", after=unplug)
     logged(tmp_path / "cut", resume=True)
     assert without_times(tmp_path / "cut") == without_times(tmp_path / "whole")
+
+
+def test_a_speed_is_of_the_steps_since_the_last_line(tmp_path, monkeypatch):
+    """A step takes a second, a validation 100; the run is resumed with larger batches."""
+    clock, history = [0.0], History()
+    monkeypatch.setattr(run_log.time, "perf_counter", lambda: clock[0])
+    for per_step, steps in ((32, range(6)), (1_024, range(6, 11))):
+        keeper = RunLog(tmp_path, steps=12, rate=CONFIG.rate)
+        for step in steps:
+            if step:
+                clock[0] += 1
+                history.tokens += per_step
+                history.losses.append(2.0)
+                history.norms.append(1.0)
+            if step % 5 == 0:
+                clock[0] += 100
+                history.validation[step] = 2.0
+            keeper.keep(step, history)
+    rows = run_log.read(tmp_path / "log.csv")
+    assert [row["tokens_per_second"] for row in rows] == [None, 32, 1_024]
+    assert [row["seconds_left"] for row in rows] == [None, 7 * 26, 2 * 26]  # 4 steps: 104 seconds
 
 
 def test_a_line_says_what_the_row_knows(tmp_path):
@@ -104,19 +122,6 @@ def test_a_model_draws_a_text_and_goes_on_with_its_dropout_as_it_was():
     assert 0 < len(first) <= 11
     assert model.training
     assert torch.equal(torch.get_rng_state(), before)
-
-
-def test_the_numbers_go_to_tensorboard_where_it_is_installed(tmp_path, monkeypatch):
-    tensorboard, told = Mock(), defaultdict(dict)
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", tensorboard)
-    history = logged(tmp_path)
-    tensorboard.SummaryWriter.assert_called_once_with(str(tmp_path / "tensorboard"))
-    for call in tensorboard.SummaryWriter.return_value.add_scalar.call_args_list:
-        name, value, step = call.args
-        told[name][step] = value
-    assert told["validation_loss"] == history.validation
-    assert list(told["gradient_norm"]) == [4, 8, 10]
-    assert "step" not in told
 
 
 @pytest.mark.parametrize("text", ["step,loss\n1,2\n", ",".join(run_log.COLUMNS) + "\nmany\n1,x\n"])

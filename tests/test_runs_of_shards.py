@@ -16,10 +16,12 @@ from next_token.shards import MANIFEST, Shards
 from next_token.shards_of_files import tokenize_files
 from src.gpt import training
 from src.gpt.gpt2 import GPT, GPTConfig
-from src.gpt.released import open_run, read_toml
+from src.gpt.released import open_run, read_toml, scores
 from src.gpt.training import TrainConfig, train
 from src.likelihood import fitting
 from src.likelihood.batches import Batches
+from src.likelihood.evaluation import total
+from src.texts.corpora import Document
 from src.tools import checkpoints
 from src.tools.parallel import Team
 
@@ -144,8 +146,6 @@ def test_a_run_on_tokens_is_trained_and_used_by_the_command_line(made, tmp_path,
     assert tables["made"]["documents"] == 400
     assert open_run(run).tokenizer.encode("né") == [110, 195, 169]
     done(capsys, "sample", run, "--tokens", "5")
-    err = refused(capsys, "evaluate", run)
-    assert "holds tokens, whose parts were cut when they were made: name a text" in err
 
 
 def test_a_resumed_run_ends_in_the_same_bits(made, tmp_path, monkeypatch, capsys):
@@ -211,3 +211,27 @@ def test_what_one_process_finds_damaged_all_refuse(copied, monkeypatch):
         with pytest.raises(ValueError, match=r"SHA-256" if place % 2 == rank else "another found"):
             runs._check_together(opened, Asked(rank, 2))
     assert sum("train.bin" in why for why in heard) == 1
+
+
+# ---- afterwards ------------------------------------------------------------------------------
+
+
+def test_a_run_is_scored_on_the_test_part_of_its_tokens(made, tmp_path, capsys):
+    done(capsys, "train", made.folder, "--folder", tmp_path / "run", *SHORT)
+    out, run = done(capsys, "evaluate", tmp_path / "run"), open_run(tmp_path / "run")
+    texts = [text for text in TEXT.split("|") if text]
+    part = made.parts["test"]
+    held = bytes(token for token in part.piece(0, len(part)).tolist() if token < 256).decode()
+    documents = [Document(text, text) for text in texts if text in held]
+    score = total(scores(run, documents))
+    assert f"{part.documents} documents, {part.bytes:,} bytes, {score.tokens:,} tokens" in out
+    assert f"{score.loss:.4f} nats per token, {score.bits_per_byte:.4f} bits per byte" in out
+    assert f"test: {part}" in done(capsys, "info", made.folder)
+
+
+def test_what_can_not_be_trained_on_is_not_advised(tmp_path, capsys):
+    (tmp_path / "small.txt").write_text("\n\n".join(f"Paragraph {i}." for i in range(60)))
+    command = ["tokenize", tmp_path / "small.txt", "--tokenizer", "bytes", "--processes", "1"]
+    out = done(capsys, *command, "--folder", tmp_path / "tokens", "--quiet")
+    assert "Next:" not in out
+    assert "`train` cannot read this folder: its validation part has 1 tokens" in out

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from gpt2_files import gpt2_file
+from local_server import hub
 
 from next_token import shards, shards_of_files
 from next_token.__main__ import main
@@ -177,16 +178,16 @@ def test_the_tokenizer_of_a_folder_is_taken(made, tokenized, tmp_path):
         assert again.specials == expected.specials
 
 
-def test_gpt2s_own_tokenizer_is_fetched_once(tmp_path):
-    fetch = {"folder": tmp_path, "source": "http://127.0.0.1:1/nowhere"}
-    with pytest.raises(OSError, match=r"127\.0\.0\.1"):
-        folders.gpt2_tokenizer(**fetch)
-    for name in folders.GPT2_FILES:
-        shutil.copy(gpt2_file(name), tmp_path / name)
-    assert folders.gpt2_tokenizer(**fetch).encode("Hello world") == [15496, 995]
-    (tmp_path / "vocab.json").write_bytes(b"{}")
-    with pytest.raises(OSError, match=r"there is now another"):
-        folders.gpt2_tokenizer(**fetch)
+def test_gpt2s_own_tokenizer_is_fetched_once(tmp_path, monkeypatch):
+    asked = []
+    with hub({name: gpt2_file(name) for name in folders.GPT2_FILES}, asked):
+        for _ in range(2):
+            assert folders.gpt2_tokenizer(tmp_path).encode("Hello world") == [15496, 995]
+    assert asked == [*folders.GPT2_FILES]
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    assert folders.gpt2_tokenizer(tmp_path).encode("Hello world") == [15496, 995]
+    with pytest.raises(OSError, match="connection"):
+        folders.gpt2_tokenizer(tmp_path / "elsewhere")
 
 
 # ---- whole or not at all ---------------------------------------------------------------------

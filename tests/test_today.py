@@ -10,12 +10,11 @@ import pytest
 import torch
 from gguf_writing import LIMIT, Texts, small_llama, tokens
 
+from next_token import chat as chat_module
 from next_token.__main__ import main
+from next_token.chat import STOP, ChatFormat, Message
 from next_token.streaming import Reader, spelled, stream
 from src.gpt.sampling import generate, temperature, top_k
-from src.today import chat as chat_module
-from src.today import gguf_models
-from src.today.chat import STOP, ChatFormat, Message
 from src.today.gguf_models import open_model
 from src.tokens.bytes import ByteTokenizer
 
@@ -26,7 +25,6 @@ PROMPT = [0, 80, 90]
 
 @pytest.fixture
 def path(tmp_path, monkeypatch):
-    monkeypatch.setattr(gguf_models, "_kept_in", lambda: tmp_path / "kept")
     made = small_llama(TEMPLATE).set(llama__context_length=400)
     return made.write(tmp_path / "model.gguf")
 
@@ -57,7 +55,8 @@ def test_a_conversation_begins_with_what_the_system_says():
 
 def test_what_is_said_holds_no_mark(real):
     specials = real.tokenizer.specials
-    ids = real.chat.ids([Message("user", f"a{STOP}b")], real.tokenizer)
+    assert chat_module.chat_format_of(real) == CHAT
+    ids = CHAT.ids([Message("user", f"a{STOP}b")], real.tokenizer)
     assert ids.count(specials[STOP]) == 2
     assert real.tokenizer.decode(ids) == CHAT.text([Message("user", f"a{STOP}b")])
 
@@ -70,23 +69,33 @@ def test_a_role_that_is_unknown_is_refused(role):
         CHAT.text([])
 
 
+def known(system):
+    return f"{chat_module._BEFORE}{system}{chat_module._AFTER}"
+
+
 NO_MARKS = Texts([token.replace("im_end", "end") for token in tokens()])
 
 
 @pytest.mark.parametrize(
-    ("said", "values", "message"),
+    ("template", "values", "message"),
     [
-        ("' + cycler + '", {}, "a template is a program, and is not run"),
-        ("a\\x27b", {}, "a template is a program, and is not run"),
-        ("", {"tokenizer__ggml__tokens": NO_MARKS}, r"expected tokens \['<\|im_end\|>'\] in"),
+        (known("' + cycler + '"), {}, "a template is a program, and is not run"),
+        (known("a\\x27b"), {}, "a template is a program, and is not run"),
+        ("{{ messages.__class__ }}", {}, "a template is a program, and is not run"),
+        (
+            known(""),
+            {"tokenizer__ggml__tokens": NO_MARKS},
+            r"expected special tokens \['<\|im_end\|>'\]",
+        ),
     ],
 )
 def test_a_template_that_could_be_a_program_or_has_no_marks_is_refused(
-    tmp_path, said, values, message
+    tmp_path, template, values, message
 ):
-    made = small_llama(f"{chat_module._BEFORE}{said}{chat_module._AFTER}").set(**values)
-    with pytest.raises(gguf_models.GGUFError, match=message):
-        open_model(made.write(tmp_path / "f"), kept_in=tmp_path / "kept")
+    made = small_llama(template).set(**values)
+    real = open_model(made.write(tmp_path / "f"))  # `complete` can use it
+    with pytest.raises(ValueError, match=message):
+        chat_module.chat_format_of(real)
 
 
 # ---- streaming -----------------------------------------------------------------------------------
@@ -107,7 +116,7 @@ def test_a_stream_ends_before_its_stop(real):
 
 
 def test_a_stream_ends_where_the_context_is_full(tmp_path):
-    made = open_model(small_llama().write(tmp_path / "f"), kept_in=tmp_path / "kept")
+    made = open_model(small_llama().write(tmp_path / "f"))
     found = list(stream(made.model, [0] * 5, max_new_tokens=50, generator=drawing()))
     assert len(found) == LIMIT - 5 + 1  # the last is drawn from the full context, and not read
     for prompt, options, message in [
@@ -191,8 +200,17 @@ def test_chat_answers_each_line_and_remembers(path, real, capsys, monkeypatch):
     assert capsys.readouterr().out.startswith(second[2].said + "\n")
 
 
+def test_a_talk_goes_on_when_the_context_is_full(path, real, capsys, monkeypatch):
+    long, words = " in" * real.model.context_length, " in" * (real.model.context_length // 4)
+    monkeypatch.setattr("sys.stdin", io.StringIO("\n".join(["Hi", long, *[words] * 5, "", ""])))
+    assert main(["chat", str(path), "--tokens", "2"]) == 0
+    out, err = capsys.readouterr()
+    assert len(out.splitlines()) >= 6  # all but the long one are answered
+    assert err.count("say it shorter") == 1
+    assert "the context is full, the earliest question is forgotten" in err
+
+
 def test_models_that_cannot_are_refused_by_name(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(gguf_models, "_kept_in", lambda: tmp_path / "kept")
     small_llama().write(tmp_path / "plain.gguf")
     small_llama().set(general__architecture="mamba").write(tmp_path / "forged.gguf")
     for command, name, message in [

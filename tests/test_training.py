@@ -634,7 +634,7 @@ def test_a_run_that_goes_on_for_longer_takes_the_steps_of_a_loop_that_does(tmp_p
     assert equal(one, other)
 
 
-def test_another_number_of_threads_is_named_unless_the_run_did_not_say(tmp_path, monkeypatch):
+def test_another_number_of_threads_is_named(tmp_path, monkeypatch):
     interrupted(tmp_path, None)
     threads, told = torch.get_num_threads(), []
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads + 1)
@@ -642,10 +642,33 @@ def test_another_number_of_threads_is_named_unless_the_run_did_not_say(tmp_path,
         resumed(tmp_path)
     resumed(tmp_path, steps=20, changed=told.append)
     assert any(f"threads = {threads + 1} after step 12" in line for line in told)
+
+
+def test_what_earlier_versions_wrote_is_read_or_refused_by_name(tmp_path):
+    """0.2 knew `sharded`, with which the weights were not in the file; 0.1 counted no tokens."""
+    interrupted(tmp_path, None)
+    path = tmp_path / "last.pt"
+    state = checkpoints.read(path)
+    for sharded in (False, True):
+        checkpoints.write(path, state | {"settings": state["settings"] | {"sharded": sharded}})
+        if not sharded:
+            resumed(tmp_path)
+    with pytest.raises(ValueError, match="sharded = False, saved with True"):
+        resumed(tmp_path)
+    del state["history"]["tokens"]
+    checkpoints.write(path, state)
+    with pytest.raises(ValueError, match=r"without \['tokens'\]: is it of version 0\.1"):
+        resumed(tmp_path)
+
+
+def test_best_weights_that_are_gone_are_replaced_on_resuming(tmp_path):
+    interrupted(tmp_path, None)
     state = checkpoints.read(tmp_path / "last.pt")
-    del state["settings"]["threads"]  # as version 0.1.0 wrote
+    state["history"]["validation"][8] = 0.0  # which no later step can beat
     checkpoints.write(tmp_path / "last.pt", state)
-    resumed(tmp_path, steps=20)
+    (tmp_path / "best.pt").unlink()
+    interrupted(tmp_path, None, resume=True, steps=20, changed=lambda _: None)
+    assert checkpoints.read(tmp_path / "best.pt")["step"] == 16
 
 
 def test_another_model_is_refused_on_resuming(tmp_path):
@@ -831,15 +854,16 @@ def test_ddp_sends_with_the_last_part_of_a_batch_only(server, tmp_path):
     assert first["sent"] == second["sent"] == 50
 
 
-def test_a_run_goes_on_with_other_engines_and_numbers_of_processes(server, tmp_path):
-    """One process, two that share out the model, four that add up, and one again."""
+@pytest.mark.parametrize("engine", ["ddp", "fsdp"])
+def test_a_run_goes_on_with_other_engines_and_numbers_of_processes(server, tmp_path, engine):
+    """One process, two that share out the model, four that add up or share, and one again."""
     (alone,) = together(server, tmp_path / "alone", 1, rows=8)
-    ways = ((1, "sum", 13), (2, "fsdp", 25), (4, "ddp", 36), (1, "sum", None))
+    ways = ((1, "sum", 13), (2, "fsdp", 25), (4, engine, 36), (1, "sum", None))
     *_, (_, found) = stopped_and_moved(server, tmp_path / "moved", ways, rows=8)
     assert found[0]["losses"] == pytest.approx(alone["losses"], abs=1e-5)
     rounding = "sums are taken in another order"
     assert found[0]["notes"] == [
-        f"engine = 'sum' after step 30, 'ddp' before: {rounding}, which changes the last bits",
+        f"engine = 'sum' after step 30, {engine!r} before: {rounding}, which changes the last bits",
         f"processes = 1 after step 30, 4 before: {rounding}, and other units are dropped",
     ]
 
@@ -850,43 +874,11 @@ def test_folders_that_processes_do_not_share_end_the_run_in_all_of_them(server, 
     assert list(tmp_path.glob("run-*/*")) == []
 
 
-def test_shares_of_some_processes_are_read_by_any_number_of_others(server, tmp_path):
-    (alone,) = together(server, tmp_path / "alone", 1, rows=8)
-    folder, ways = tmp_path / "moved", ((2, "fsdp", 26), (4, "fsdp", 37), (1, "sum", None))
-    for processes, found in stopped_and_moved(server, folder, ways, rows=8, sharded=True):
-        state = checkpoints.read(folder / "run" / "last.pt")
-        assert state["model"] == {}
-        assert len(state["random"]) in (processes, max(1, processes // 2))
-        shares = folder / "run" / state["shares"]
-        assert len(list(shares.glob("*.distcp"))) == len(state["random"])
-        last = found
-    assert [path.name for path in (folder / "run").glob("step-*")] == ["step-00000050"]
-    assert same_losses(last[0], alone)
-
-
-@pytest.mark.parametrize("stop", [0, 3, 11])
-def test_a_run_that_writes_while_it_trains_ends_in_the_bits_of_one_that_waits(tmp_path, stop):
-    whole = interrupted(tmp_path / "whole", None)
-    with pytest.raises(KeyboardInterrupt):
-        interrupted(tmp_path / "cut", stop, sharded=True)
-    history, model = interrupted(tmp_path / "cut", None, sharded=True, resume=True)
-    assert history == whole[0]
-    assert same_parameters(model, whole[1])
-
-
-def test_shares_that_are_gone_are_named(tmp_path):
-    interrupted(tmp_path, None, sharded=True)
-    (shares,) = tmp_path.glob("step-*")
-    (shares / ".metadata").unlink()
-    with pytest.raises(ValueError, match=f"expected in {shares} the shares of a checkpoint"):
-        resumed(tmp_path, sharded=True)
-
-
 @pytest.mark.weekly
-@pytest.mark.parametrize(("engine", "sharded"), [("sum", False), ("fsdp", True)])
-def test_one_of_four_processes_is_killed_and_none_waits_for_it(server, tmp_path, engine, sharded):
+@pytest.mark.parametrize("engine", ["sum", "fsdp"])
+def test_one_of_four_processes_is_killed_and_none_waits_for_it(server, tmp_path, engine):
     """`experiments/many_processes` does so twenty times, and has torchrun start them again."""
-    options = {"engine": engine, "sharded": sharded, "dropout": 0.2, "rows": 8}
+    options = {"engine": engine, "dropout": 0.2, "rows": 8}
     whole = together(server, tmp_path / "whole", 4, **options)
     folder = tmp_path / "killed"
     folder.mkdir()

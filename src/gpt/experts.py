@@ -26,7 +26,6 @@ from torch import Tensor, nn
 
 from ..attention.block import FeedForward
 from ..attention.heads import linear
-from ..tools.parallel import ALONE, Team
 
 
 class Routing(NamedTuple):
@@ -147,12 +146,15 @@ class Experts(nn.Module):
             self.counts += torch.bincount(routing.chosen.flatten(), minlength=len(self.counts))
         return result.view_as(x)
 
-    def end_step(self, team: Team = ALONE) -> None:
-        """Move the shifts by the load of all that was read in a step, whoever of the team read it.
+    def end_step(self, add_up: Callable[[list[Tensor]], None] = lambda counts: None) -> None:
+        """Move the shifts by the load of all that was read in a step, in whatever process.
 
         The loops of `fitting` call this; so has a loop of your own, after the optimiser's step.
+
+        Args:
+            add_up: puts the sums over all processes in the place of its own counts.
         """
-        team.add_up([self.counts])
+        add_up([self.counts])
         self.shift.copy_(moved(self.shift, self.counts, rate=self.shift_rate))
         self.counts.zero_()
 

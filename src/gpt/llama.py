@@ -17,7 +17,7 @@ Turned: we rotate neighbouring channels of a head, 2 i and 2 i + 1, as Su et al.
 own code does; `transformers` rotates i and i + D / 2. A product of a query and a key does not mind
 in which order its channels stand, so it is enough to sort the rows of both matrices.
 
-Used by `gpt/pretrained`, which reads and writes the files.
+Used by `gpt/pretrained`, which reads and writes the files. Chapter: `today/a_real_model`.
 Source: Touvron et al. 2023 (Llama); the library `transformers` (Wolf et al. 2020), whose names
 these are.
 """
@@ -27,12 +27,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from .gpt2 import LLAMA_BLOCK, GPTConfig
 
-Shapes = dict[str, tuple[int, ...]]
+Views = Callable[[GPTConfig, Mapping[str, Tensor]], dict[str, Tensor]]
 
 
 @dataclass(frozen=True)
@@ -44,9 +43,8 @@ class Layout:
         table: the bare name of the embedding.
         block: matches a bare name in a block, and captures the block's number.
         ignored: matches bare names of what is stored, but is no weight.
-        shapes_of: the shapes of all tensors by their bare names.
-        read_from: our state from their tensors, which a function reads by their bare names.
-        written: their tensors by their bare names, from our state.
+        views: their tensors by their bare names, as views of our state, so that what is copied into
+            them is in ours; `as_stored` gives them the shape that they have in the file.
         stored_config: what `config.json` is to hold; a ValueError if the format cannot say it.
     """
 
@@ -54,36 +52,28 @@ class Layout:
     table: str
     block: re.Pattern[str]
     ignored: re.Pattern[str]
-    shapes_of: Callable[[GPTConfig], Shapes]
-    read_from: Callable[[GPTConfig, Callable[[str], Tensor]], dict[str, Tensor]]
-    written: Callable[[GPTConfig, Mapping[str, Tensor]], dict[str, Tensor]]
+    views: Views
     stored_config: Callable[[GPTConfig], dict[str, Any]]
 
 
-def neighbours(weight: Tensor, heads: int) -> Tensor:
-    """Rows of queries or keys as we hold them, from rows of which i and i + D / 2 are a pair.
-
-    >>> neighbours(torch.tensor([0, 2, 1, 3]), heads=1)
-    tensor([0, 1, 2, 3])
-
-    Args:
-        weight: (H D, ...).
-        heads: H.
-    """
-    return weight.unflatten(0, (heads, 2, -1)).transpose(1, 2).flatten(0, 2)
-
-
 def halves(weight: Tensor, heads: int) -> Tensor:
-    """The inverse of `neighbours`.
+    """Queries or keys whose pairs are neighbours, as a view in which i and i + D / 2 are a pair.
 
-    >>> halves(torch.tensor([0, 1, 2, 3]), heads=1)
-    tensor([0, 2, 1, 3])
+    >>> as_stored(halves(Tensor([0, 1, 2, 3]), heads=1))
+    tensor([0., 2., 1., 3.])
 
     Args:
         weight: (H D, ...).
         heads: H.
+    Returns:
+        (H, 2, D / 2, ...).
     """
-    return weight.unflatten(0, (heads, -1, 2)).transpose(1, 2).flatten(0, 2)
+    return weight.unflatten(0, (heads, -1, 2)).transpose(1, 2)
+
+
+def as_stored(view: Tensor) -> Tensor:
+    """What a file holds of a view of `Layout.views`: the rows of all heads one below the other."""
+    return view.flatten(0, 2) if view.ndim > 2 else view
 
 
 _FIELDS = {
@@ -104,7 +94,6 @@ _PARTS = {
     "feed_forward.expand": "mlp.up_proj",
     "feed_forward.contract": "mlp.down_proj",
 }
-_QKV = [f"self_attn.{each}_proj" for each in "qkv"]
 _NORMS = {
     "attention_norm": "input_layernorm",
     "feed_forward_norm": "post_attention_layernorm",
@@ -174,67 +163,26 @@ def _stored_config(config: GPTConfig) -> dict[str, Any]:
     }
 
 
-def _kinds(config: GPTConfig) -> list[str]:
-    return ["weight", "bias"] if config.bias else ["weight"]
-
-
-def _names(config: GPTConfig) -> dict[str, str]:
-    """Our names and theirs of all that both hold in one piece."""
-    names = {"embedding": "embed_tokens.weight", "decoder.final_norm.gain": "norm.weight"}
-    for i in range(config.layers):
-        for ours, theirs in _NORMS.items():
-            names[f"decoder.blocks.{i}.{ours}.gain"] = f"layers.{i}.{theirs}.weight"
-        for ours, theirs in _PARTS.items():
-            for kind in _kinds(config):
-                names[f"decoder.blocks.{i}.{ours}.{kind}"] = f"layers.{i}.{theirs}.{kind}"
-    return names if config.tied else names | {"unembedding.weight": "lm_head.weight"}
-
-
-def _rows(config: GPTConfig) -> list[int]:
-    """How many heads the queries, the keys and the values have."""
-    kv_heads = config.kv_heads or config.heads
-    return [config.heads, kv_heads, kv_heads]
-
-
-def _shapes_of(config: GPTConfig) -> Shapes:
-    c, width, of_heads = config.channels, config.width, config.heads * config.head_width
-    sizes = {"self_attn.o_proj": (c, of_heads), "mlp.down_proj": (c, width)}
-    sizes |= dict.fromkeys(("mlp.gate_proj", "mlp.up_proj"), (width, c))
-    sizes |= {
-        part: (heads * config.head_width, c)
-        for part, heads in zip(_QKV, _rows(config), strict=True)
+def _views(config: GPTConfig, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    views = {
+        "embed_tokens.weight": state["embedding"],
+        "norm.weight": state["decoder.final_norm.gain"],
     }
-    shapes: Shapes = {"embed_tokens.weight": (config.vocabulary_size, c), "norm.weight": (c,)}
+    kv_heads = config.kv_heads or config.heads
+    heads = {"q": config.heads, "k": kv_heads, "v": kv_heads}
     for i in range(config.layers):
-        shapes |= {f"layers.{i}.{theirs}.weight": (c,) for theirs in _NORMS.values()}
-        for part, shape in sizes.items():
-            shapes[f"layers.{i}.{part}.weight"] = shape
-            if config.bias:
-                shapes[f"layers.{i}.{part}.bias"] = shape[:1]
-    return shapes if config.tied else shapes | {"lm_head.weight": (config.vocabulary_size, c)}
-
-
-def _read_from(config: GPTConfig, read: Callable[[str], Tensor]) -> dict[str, Tensor]:
-    state = {ours: read(theirs) for ours, theirs in _names(config).items()}
-    for i in range(config.layers):
-        for kind in _kinds(config):
-            q, k, v = (read(f"layers.{i}.{part}.{kind}") for part in _QKV)
-            of_queries, of_keys, _ = _rows(config)
-            stacked = torch.cat([neighbours(q, of_queries), neighbours(k, of_keys), v])
-            state[f"decoder.blocks.{i}.attention.qkv.{kind}"] = stacked
-    return state
-
-
-def _written(config: GPTConfig, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    tensors = {theirs: state[ours] for ours, theirs in _names(config).items()}
-    for i in range(config.layers):
-        for kind in _kinds(config):
-            stacked = state[f"decoder.blocks.{i}.attention.qkv.{kind}"]
-            parts = stacked.split([heads * config.head_width for heads in _rows(config)])
-            for part, heads, rows in zip(_QKV, _rows(config), parts, strict=True):
-                turned = rows if part == _QKV[2] else halves(rows, heads)
-                tensors[f"layers.{i}.{part}.{kind}"] = turned
-    return tensors
+        ours, theirs = f"decoder.blocks.{i}", f"layers.{i}"
+        for part, name in _NORMS.items():
+            views[f"{theirs}.{name}.weight"] = state[f"{ours}.{part}.gain"]
+        for kind in ("weight", "bias") if config.bias else ("weight",):
+            for part, name in _PARTS.items():
+                views[f"{theirs}.{name}.{kind}"] = state[f"{ours}.{part}.{kind}"]
+            stacked = state[f"{ours}.attention.qkv.{kind}"]
+            rows = stacked.split([n * config.head_width for n in heads.values()])
+            for each, part in zip("qkv", rows, strict=True):
+                turned = part if each == "v" else halves(part, heads[each])
+                views[f"{theirs}.self_attn.{each}_proj.{kind}"] = turned
+    return views if config.tied else views | {"lm_head.weight": state["unembedding.weight"]}
 
 
 LLAMA = Layout(
@@ -242,8 +190,6 @@ LLAMA = Layout(
     table="embed_tokens.weight",
     block=re.compile(r"layers\.(\d{1,18})\."),
     ignored=re.compile(r"layers\.\d+\.self_attn\.rotary_emb\.inv_freq"),
-    shapes_of=_shapes_of,
-    read_from=_read_from,
-    written=_written,
+    views=_views,
     stored_config=_stored_config,
 )

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from ..likelihood.evaluation import Score, document_scores
 from ..likelihood.models import device_of
@@ -111,17 +112,23 @@ def scores(run: Run, documents: Sequence[Document], *, stride: int | None = None
     Args:
         stride: by how many tokens the windows advance; None: half of the context.
     """
-    device = device_of(run.model)
-    texts = [stream_of([document], run.tokenizer).to(device) for document in documents]
+    lossy = loses_text(run.tokenizer, documents)
+    n_bytes = None if lossy else [document.n_bytes for document in documents]
+    texts = [stream_of([document], run.tokenizer) for document in documents]
+    return scores_of_ids(run, texts, stride=stride, n_bytes=n_bytes)
+
+
+def scores_of_ids(
+    run: Run, texts: Sequence[Tensor], *, stride: int | None, n_bytes: Sequence[int] | None
+) -> list[Score]:
+    """The same of M documents in ids, (T_m + 1,) each, from an end token to the next."""
     context_length = run.model.config.context_length
     return document_scores(
         run.model,
-        texts,
+        [text.to(device_of(run.model)) for text in texts],
         context_length=context_length,
         stride=max(1, context_length // 2) if stride is None else stride,
-        n_bytes=None
-        if loses_text(run.tokenizer, documents)
-        else [document.n_bytes for document in documents],
+        n_bytes=n_bytes,
     )
 
 

@@ -28,7 +28,6 @@ from ..likelihood.fitting import (
     Keeper,
     NatsOf,
     check_validation,
-    count_tokens,
     fused_nats_of_batch,
     nats_of_batch,
     take_steps,
@@ -37,6 +36,7 @@ from ..likelihood.fitting import (
 )
 from ..likelihood.models import device_of
 from ..tools import checkpoints, parallel
+from ..tools.files import locked
 from ..tools.parallel import ALONE, ENGINES, Team, local
 from .optimisation import cosine, parameter_groups
 
@@ -61,8 +61,6 @@ class TrainConfig:
             while they are being computed; "fsdp", torch, and each process holds a share of the
             model only (`many_cores`).
         compile: whether torch.compile turns model and loss into one program first; a minute's wait.
-        sharded: whether each process writes its own share of a checkpoint, while training goes on
-            (`tools/shares`); otherwise the first writes all of it, and the others wait.
         every: steps between two validations; one comes before the first step, one after the last.
         save_every: steps between two checkpoints; one comes before the first step too.
     Raises:
@@ -82,7 +80,6 @@ class TrainConfig:
     precision: str = "float32"
     engine: str = "sum"
     compile: bool = False
-    sharded: bool = False
     every: int = 100
     save_every: int = 100
 
@@ -126,12 +123,14 @@ CHANGEABLE = {
     "accumulation": "sums are taken in another order, which changes the last bits",
     "compile": "sums are taken in another order, which changes the last bits",
     "engine": "sums are taken in another order, which changes the last bits",
-    "sharded": "no number changes",
     "processes": "sums are taken in another order, and other units are dropped",
     "threads": "sums are taken in another order, which changes the last bits",
     "every": "other steps are validated, no other number changes",
     "save_every": "no number changes",
 }
+
+# Settings of version 0.2 that have gone. A run that had another value than this is refused.
+GONE = {"sharded": False}
 
 _PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
@@ -180,6 +179,8 @@ def train(
             checkpoint is damaged; or not all processes see the same folder.
         FileExistsError: the folder holds a run already.
         FileNotFoundError: the folder holds a run whose last checkpoint has gone.
+        BlockingIOError: another process trains in the folder.
+        OSError: the disk is full; the last checkpoint is whole.
         FloatingPointError: the loss, the gradient or a parameter is no longer finite; the message
             names the step and the last good checkpoint.
     """
@@ -201,8 +202,6 @@ def train(
                     "on with it, or choose another folder"
                 )
             done = run.load(history, changed)
-            if not history.tokens:  # a checkpoint of version 0.1.0 does not say
-                history.tokens = sum(count_tokens(_batch(data, n)) for n in range(done))
         else:
             check_last(Path(folder))
         team.wait()  # nobody writes before all have looked
@@ -229,30 +228,26 @@ def train(
 
     steps = range(done + 1, config.steps + 1)
     try:
-        take_steps(
-            run_model,
-            lambda step: _batch(data, step - 1),
-            optimiser,
-            history,
-            watched(steps, history) if progress and team.rank == 0 else steps,
-            rate=config.rate,
-            clip=config.clip,
-            parts=config.accumulation,
-            team=team,
-            averaged=averaged,
-            nats_of=trained,
-            validate=validate,
-            keepers=[*([run] if run else []), *(() if team.rank else keepers)],
-            after=after,
-        )
-        if run and run.shares:
-            run.shares.wait()
+        with locked(None if team.rank else folder):
+            take_steps(
+                run_model,
+                lambda step: _batch(data, step - 1),
+                optimiser,
+                history,
+                watched(steps, history) if progress and team.rank == 0 else steps,
+                rate=config.rate,
+                clip=config.clip,
+                parts=config.accumulation,
+                team=team,
+                averaged=averaged,
+                nats_of=trained,
+                validate=validate,
+                keepers=[*([run] if run else []), *(() if team.rank else keepers)],
+                after=after,
+            )
     except FloatingPointError as error:
         where = run.hint() if run else "There is no checkpoint, for there is no folder"
         raise FloatingPointError(f"{error}. {where}") from None
-    finally:
-        if run and run.shares and team.size == 1:  # a run that was stopped may be resumed at once
-            run.shares.wait()
     return history
 
 
@@ -304,17 +299,16 @@ class _Run:
     team: Team
     averaged: bool  # by an engine of torch's, which may hold a share of the model only
     saved: int | None = None
+    lost: bool = False  # the best weights of a run that is resumed: then the next will have to do
 
     def __post_init__(self) -> None:
         self.last, self.best = self.folder / "last.pt", self.folder / "best.pt"
-        self.shares = self._shares() if self.config.sharded else None
 
     def keep(self, step: int, history: History) -> None:
         """Write the best weights if they are new, and the state of the run if it is due."""
-        if self.shares:
-            self.shares.look()
-        if step in history.validation and history.best_step == step:
+        if step in history.validation and (history.best_step == step or self.lost):
             self.save_best(step, history)
+            self.lost = False
         if step % self.config.save_every == 0 or step == self.config.steps:
             self.save(step, history)
 
@@ -322,27 +316,17 @@ class _Run:
         finite = all(local(p).isfinite().all() for p in self.model.parameters())
         if not all(self.team.gather(bool(finite))):
             raise FloatingPointError(f"expected finite parameters after step {step}, got others")
-        state = {
-            "settings": self.settings,
-            "step": step,  # the position in the schedule and in the data as well
-            "random": self.team.gather(checkpoints.random_state(device_of(self.model))),
-            "history": asdict(history),
-        }
-
-        def write(weights: dict, optimiser: dict, **more: Any) -> None:
-            self._write(self.last, **state, model=weights, optimiser=optimiser, **more)
-            self.saved = step
-
-        if self.shares:
-            moments = bool(self.optimiser.state)
-            self.shares.write(
-                step,
-                self.model,
-                self.optimiser,
-                then=lambda name: write({}, {}, shares=name, moments=moments),
-            )
-        else:
-            write(*self._whole_state())
+        weights, optimiser = self._whole_state()
+        self._write(
+            self.last,
+            settings=self.settings,
+            step=step,  # the position in the schedule and in the data as well
+            random=self.team.gather(checkpoints.random_state(device_of(self.model))),
+            history=asdict(history),
+            model=weights,
+            optimiser=optimiser,
+        )
+        self.saved = step
 
     def save_best(self, step: int, history: History) -> None:
         loss = history.validation[step]
@@ -352,30 +336,25 @@ class _Run:
     def load(self, history: History, changed: Callable[[str], None] | None = None) -> int:
         """Put everything back to where it was; how many steps were done."""
         state = checkpoints.read(self.last)
-        missing = {"settings", "step", "model", "optimiser", "random", "history"} - state.keys()
+        known = state.keys() | state.get("history", {}).keys()
+        missing = {"settings", "step", "model", "optimiser", "random", "history", "tokens"} - known
         if missing:
             raise ValueError(
                 f"expected the checkpoint of a run in {self.last}, got one without "
-                f"{sorted(missing)}: was another file renamed?"
+                f"{sorted(missing)}: is it of version 0.1, or was another file renamed?"
             )
-        # Runs of version 0.1.0 do not say how many threads they had.
-        saved = {"threads": self.settings["threads"]} | state["settings"]
-        free = CHANGEABLE if changed else ()
-        differ = checkpoints.check_same(saved, self.settings, source=self.last, free=free)
+        saved, free = GONE | state["settings"], CHANGEABLE if changed else ()
+        differ = checkpoints.check_same(saved, GONE | self.settings, source=self.last, free=free)
         if self.config.steps < state["step"]:
             raise ValueError(
                 f"expected steps of at least {state['step']}, which {self.last} has taken already, "
                 f"got {self.config.steps}"
             )
-        if "shares" in state:
-            shares = self.shares or self._shares()
-            shares.read(state["shares"], self.model, self.optimiser, moments=state["moments"])
-        else:
-            checkpoints.check_fits(self.model, state["model"], source=self.last)
-            _engines().spread_state(self.model, self.optimiser, state["model"], state["optimiser"])
+        checkpoints.check_fits(self.model, state["model"], source=self.last)
+        _engines().spread_state(self.model, self.optimiser, state["model"], state["optimiser"])
         self._set_random_state(state["random"])
         vars(history).update(state["history"])
-        self.saved = state["step"]
+        self.saved, self.lost = state["step"], not self.best.exists()
         if changed and self.team.rank == 0:
             for name in differ:
                 changed(
@@ -383,11 +362,6 @@ class _Run:
                     f"{saved.get(name)!r} before: {CHANGEABLE[name]}"
                 )
         return self.saved
-
-    def _shares(self) -> Any:
-        from ..tools.shares import Shares  # as `_engines`
-
-        return Shares(self.folder, self.team)
 
     def _whole_state(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """The state dicts of model and optimiser, as one process alone has them."""

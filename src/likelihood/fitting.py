@@ -176,7 +176,7 @@ def take_steps(
 ) -> None:
     """Take the steps, one after the other, and write down what happened: the loop itself.
 
-    What learns without gradients has a method `end_step(team)`, as the shifts of `Experts` have.
+    What learns without gradients has a method `end_step(add_up)`, as the shifts of `Experts` have.
 
     Args:
         supply: the batch of a step. rate: its learning rate.
@@ -203,7 +203,7 @@ def take_steps(
                 group["lr"] = rate(step)
             optimiser.step()
             for end_step in endings:
-                end_step(team)
+                end_step(team.add_up)
             history.losses.append(loss)
             history.norms.append(norm)
             history.tokens += count_tokens(batch)

@@ -9,6 +9,7 @@ so is a plain function. A network also takes the two steps apart, and says what 
     logits = model.unembed(model.states(ids))    (B, T) -> (B, T, C) -> (B, T, V)
 
 Axes: B texts, T positions, C channels, V vocabulary.
+Derived in the chapter `likelihood/text_probability`.
 """
 
 from collections.abc import Iterator

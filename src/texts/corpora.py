@@ -29,7 +29,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from ..tools.downloads import DownloadError, cache_folder, download
 from ..tools.files import write_text
 
 
@@ -143,7 +142,7 @@ def load(source: str | os.PathLike[str], *, document_separator: str | None = Non
         TypeError: the source is neither a string nor a path.
         ValueError: the file is empty or not UTF-8; the separator is empty, does not occur, or is
             given for a corpus that has documents already.
-        DownloadError: `"shakespeare"` is neither in the cache nor to be had.
+        OSError: `"shakespeare"` is neither in the cache nor to be had.
     """
     if source in NAMES and document_separator is not None:
         raise ValueError(f"document_separator is for files of your own, but source is {source!r}")
@@ -371,14 +370,26 @@ def _separated(text: str, path: Path, separator: str) -> tuple[Document, ...]:
     )
 
 
+def cache_folder() -> Path:
+    """Where texts are kept: `NEXT_TOKEN_CACHE`, or `next-token` in the user's cache folder."""
+    if chosen := os.environ.get("NEXT_TOKEN_CACHE"):
+        return Path(chosen).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "next-token"
+
+
 def _fetched(name: str) -> Path:
     """The checked file of a published corpus, fetched unless the cache has it."""
-    remote = REMOTES[name]
+    import pooch
+
+    url, file_name, sha256 = REMOTES[name]
+    folder = cache_folder()
     try:
-        return download(remote.url, cache_folder() / remote.file_name, sha256=remote.sha256)
-    except DownloadError as error:
-        raise DownloadError(
-            f'{error} Or use load("python-docs"), which needs no network.'
+        return Path(pooch.retrieve(url, f"sha256:{sha256}", file_name, folder))
+    except (OSError, ValueError) as error:
+        raise OSError(
+            f"expected from {url} a file with SHA-256 {sha256}; instead: {error}. To go on "
+            f"offline, get that file elsewhere and put it at {folder / file_name}. Or use "
+            'load("python-docs"), which needs no network.'
         ) from error
 
 

@@ -1,4 +1,7 @@
-"""How does a language whose tokens are words write them as ids, and read them again?"""
+"""How does a language whose tokens are words write them as ids, and read them again?
+
+Used by all languages that we made; the first is that of the chapter `likelihood/text_probability`.
+"""
 
 from collections.abc import Sequence
 

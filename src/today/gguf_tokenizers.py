@@ -13,7 +13,7 @@ the library `tokenizers`.
     text = "in 1984"     words: "in", " ", "1", "9", "8", "4"
 
 Source: the patterns are those of the library `ggml` (Gerganov et al.) and of the model's own
-`tokenizer.json`.
+`tokenizer.json`. Chapter: `today/a_real_model`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -82,11 +82,17 @@ def tokenizer_of(file: GGUFFile) -> PartialTokenizer:
     Raises:
         GGUFError: it is of another kind, or its tokens, merges and special tokens do not agree.
     """
-    kind, pre = (file.value(f"tokenizer.ggml.{name}", str) for name in ("model", "pre"))
-    if kind != "gpt2" or pre not in _PATTERNS:
+    kind = file.value("tokenizer.ggml.model", str)
+    if kind != "gpt2":
         raise GGUFError(
-            f'expected the tokenizer "gpt2" (byte pairs) in {file.path}, with the words of one of '
-            f"{sorted(_PATTERNS)}, got {kind[:60]!r} with {pre[:60]!r}: texts would get other ids"
+            f'expected the tokenizer "gpt2" (byte pairs) in {file.path}, got {kind[:60]!r}'
+            f"{' (SentencePiece)' * (kind == 'llama')}, which is not read here"
+        )
+    pre = file.value("tokenizer.ggml.pre", str, "default")
+    if pre not in _PATTERNS:
+        raise GGUFError(
+            f"expected tokenizer.ggml.pre among {sorted(_PATTERNS)} in {file.path}, got "
+            f"{pre[:60]!r}, which cuts texts into other words: they would get other ids"
         )
     tokens = file.value("tokenizer.ggml.tokens", list)
     merges = file.value("tokenizer.ggml.merges", list)

@@ -6,7 +6,7 @@ B begins at 0, so that the model begins as it was. Only A and B learn, r (inputs
 in the place of inputs times outputs. What they add to W has rank r at most. Afterwards it can be
 added to W once and for all: the merged model is as fast as before, and says the same.
 
-Source: Hu et al. 2022, section 4.1.
+Source: Hu et al. 2022, section 4.1. Derived in the chapter `today/your_own`.
 """
 
 from collections.abc import Callable

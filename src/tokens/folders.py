@@ -5,47 +5,56 @@
     a released model   config.json      vocab.json with merges.txt, or tokenizer.json, its format
 
 Source: the names are those of OpenAI's `encoder.py` (Radford et al. 2019) and of `transformers`.
-Used by `gpt/runs`, and by `next_token/shards_of_files`, whose processes have no use for torch.
+Used in the chapter `gpt/gpt2`, and by `next-token tokenize`, whose processes have no use for torch.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
-from ..tools import downloads
 from .bpe import BytePairTokenizer, load
 from .bytes import END, Tokenizer
 
 TOKENIZER = "tokenizer.json"
 SHARDS = "manifest.json"
-SOURCE = "https://huggingface.co/openai-community"
-GPT2_FILES = {  # SHA-256 of OpenAI's encoder.json and vocab.bpe, under the names they have there
-    "vocab.json": "196139668be63f3b5d6574427317ae82f612a97c5d1cdaf36ed2256dbf636783",
-    "merges.txt": "1ce1664773c50f3e0cc8842619a93edc4624525b728b188a9e0be33b7726adc5",
-}
+GPT2_FILES = ("vocab.json", "merges.txt")  # OpenAI's encoder.json and vocab.bpe
 
 
-def gpt2_tokenizer(
-    folder: str | os.PathLike[str] | None = None, *, source: str = SOURCE
-) -> BytePairTokenizer:
+def gpt2_tokenizer(folder: str | os.PathLike[str] | None = None) -> BytePairTokenizer:
     """GPT-2's own tokenizer, fetched unless its two files are there already. 1.5 MB.
 
     Args:
-        folder: where they are kept; None: the cache of `src.tools.downloads`.
-        source: an address below which `gpt2/resolve/main/vocab.json` lies, and `merges.txt`.
+        folder: as for `fetched`.
     Raises:
-        src.tools.downloads.DownloadError: a file could not be fetched as it was published.
+        OSError: a file could not be fetched.
     """
-    folder = Path(folder) if folder else downloads.cache_folder() / "gpt2"
-    fetch_gpt2_files(folder, f"{source}/gpt2/resolve/main")
-    return BytePairTokenizer.load_gpt2(folder)
+    return BytePairTokenizer.load_gpt2(fetched("gpt2", GPT2_FILES, folder))
 
 
-def fetch_gpt2_files(folder: Path, place: str) -> None:
-    """Fetch both files of GPT-2's tokenizer, which all its sizes share, from an address."""
-    for name, known in GPT2_FILES.items():
-        downloads.download(f"{place}/{name}", folder / name, sha256=known)
+def fetched(name: str, files: Sequence[str], folder: str | os.PathLike[str] | None = None) -> Path:
+    """The folder of files of a GPT-2 that OpenAI published, fetched unless they are there already.
+
+    No token is sent, whatever is set. `HF_ENDPOINT` names another server.
+
+    Args:
+        name: "gpt2", "gpt2-medium" and so on.
+        files: their names.
+        folder: where they are kept; None: the cache of `huggingface_hub`.
+    Raises:
+        OSError: a file could not be fetched.
+    """
+    import huggingface_hub
+
+    place = Path(folder) if folder else None
+    paths = [
+        huggingface_hub.hf_hub_download(
+            f"openai-community/{name}", file, local_dir=place, token=False
+        )
+        for file in files
+    ]
+    return Path(paths[0]).parent
 
 
 def open_tokenizer(folder: Path | str) -> Tokenizer:

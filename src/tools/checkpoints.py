@@ -30,12 +30,18 @@ def write(path: Path | str, state: Mapping[str, Any]) -> None:
     Args:
         path: the file; its folder is made where it is missing.
         state: tensors and plain values, nested in dictionaries, lists and tuples.
+    Raises:
+        OSError: the disk is full, or cannot be written to.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(path.name + ".part")  # what a killed run leaves, the next one overwrites
-    with replacing(path, partial=part), open(part, "wb") as file:
-        torch.save(dict(state), file)
+    try:
+        with replacing(path, partial=part), open(part, "wb") as file:
+            torch.save(dict(state), file)
+    except (OSError, RuntimeError) as error:  # torch closes its archive, and hides why it cannot
+        why = error if isinstance(error, OSError) else error.__context__ or error
+        raise OSError(f"could not write {path}: {why}; what stood there is whole") from error
 
 
 def read(path: Path | str) -> dict[str, Any]:

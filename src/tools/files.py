@@ -8,7 +8,6 @@ At every moment the name stands for one whole file, the old or the new.
 import hashlib
 import os
 import secrets
-import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -31,9 +30,8 @@ def replacing(path: str | os.PathLike[str], *, partial: Path | str | None = None
     unique = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}")
     partial = Path(partial) if partial else unique
     try:
-        mode = _mode_of_new(partial)
         yield partial
-        partial.chmod(mode)
+        partial.chmod(_mode_of_new())
         with open(partial, "rb+") as file:
             os.fsync(file.fileno())  # the bytes before the name: a power cut may come between
         os.replace(partial, path)
@@ -41,6 +39,37 @@ def replacing(path: str | os.PathLike[str], *, partial: Path | str | None = None
     finally:
         with suppress(OSError):
             partial.unlink()
+
+
+@contextmanager
+def locked(folder: str | os.PathLike[str] | None) -> Iterator[None]:
+    """Inside the block no other process gets in; when one is killed, its lock goes with it.
+
+    Args:
+        folder: which is made where it is missing; None: nothing is locked.
+    Raises:
+        BlockingIOError: another process is inside.
+    """
+    if folder is None or os.name != "posix":
+        yield
+        return
+    import fcntl
+
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise BlockingIOError(
+                f"expected to be alone in {folder}, another process trains there: wait until it "
+                "ends, or choose another folder"
+            ) from None
+        except OSError:  # a file system without locks
+            pass
+        yield
+    finally:
+        os.close(handle)
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
@@ -55,13 +84,11 @@ def sha256_of(path: str | os.PathLike[str]) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _mode_of_new(path: Path) -> int:
-    """Who may read and write a new file here, by the umask; whatever stood there goes."""
-    path.unlink(missing_ok=True)
-    path.touch()
-    mode = stat.S_IMODE(path.stat().st_mode)
-    path.unlink()
-    return mode
+def _mode_of_new() -> int:
+    """Who may read and write a new file, by the umask, which can only be read by setting it."""
+    umask = os.umask(0o077)
+    os.umask(umask)
+    return 0o666 & ~umask
 
 
 def _sync_folder(folder: Path) -> None:

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ..tokens.bytes import Tokenizer
-from .gguf_files import GGUFError, GGUFFile
+from src.today.gguf_models import RealModel
+from src.tokens.bytes import Tokenizer
 
 BEGIN, STOP = "<|im_start|>", "<|im_end|>"
 ROLES = ("system", "user", "assistant")
@@ -92,21 +92,20 @@ class ChatFormat:
         return [*parts, ("assistant\n", False, "")] if answer else parts
 
 
-def chat_format_of(file: GGUFFile) -> ChatFormat | None:
-    """The form that a file asks for; None if it names none, as of a model that is not for talking.
+def chat_format_of(real: RealModel) -> ChatFormat | None:
+    """The form that a model asks for; None if it names none, as one that is not for talking.
 
     Raises:
-        GGUFError: it asks for another than ChatML as it is known, or has no tokens for its marks.
+        ValueError: it asks for another than ChatML as it is known, or has no tokens for its marks.
     """
-    template = file.value("tokenizer.chat_template", str, "")
-    if not template:
+    if not (template := real.chat_template):
         return None
     system = template.removeprefix(_BEFORE).removesuffix(_AFTER)
     if template != _BEFORE + system + _AFTER or set(system) & set("'\\"):
-        raise GGUFError(
-            f"expected the chat template of {file.path} to be ChatML as it is known, got another, "
-            f"which begins {template[:60]!r}: a template is a program, and is not run"
+        raise ValueError(
+            "expected a chat template that is ChatML as it is known, got another, which begins "
+            f"{template[:60]!r}: a template is a program, and is not run; `complete` needs none"
         )
-    if absent := {BEGIN, STOP}.difference(file.value("tokenizer.ggml.tokens", list)):
-        raise GGUFError(f"expected tokens {sorted(absent)} in {file.path}, which its template has")
+    if absent := {BEGIN, STOP} - real.tokenizer.specials.keys():
+        raise ValueError(f"expected special tokens {sorted(absent)}, which the template has")
     return ChatFormat(system)
