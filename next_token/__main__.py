@@ -58,8 +58,8 @@ def tokenize(options: argparse.Namespace) -> None:
     )
     print(f"{made.tokenizer.vocabulary_size:,} different tokens")
     for name, part in made.parts.items():
-        print(f"{name}: {part.told.said}")
-    held, folder = made.parts["validation"].told.tokens, shlex.quote(str(options.folder))
+        print(f"{name}: {part}")
+    held, folder = made.parts["validation"].tokens, shlex.quote(str(options.folder))
     if held <= CONTEXT:
         print(
             f"`train` cannot read this folder: its validation part has {held:,} tokens, and needs "

@@ -181,7 +181,7 @@ def evaluate(options: argparse.Namespace) -> None:
     shards, documents = own.shards() if own else None, []
     if own is not None:
         name = f"the test part of {own.data.text}"
-        n_bytes = shards.parts["test"].told.bytes if shards else 0
+        n_bytes = shards.parts["test"].bytes if shards else 0
         documents = [] if shards else list(runs.parts_of(run.tables).test)
         if not documents and not n_bytes:
             raise ValueError(f"{name} is empty: name a text")
@@ -335,7 +335,7 @@ def info(options: argparse.Namespace) -> None:
         held = Shards(folder)
         print(f"{held.tokenizer.vocabulary_size:,} different tokens")
         for name, part in held.parts.items():
-            print(f"{name}: {part.told.said}")
+            print(f"{name}: {part}")
     elif (folder / "task.json").exists():
         tuned = tuned_models.load(folder)
         parameters = sum(each.numel() for each in tuned.model.parameters())

@@ -43,7 +43,7 @@ from src.tools.files import locked, write_text
 from . import gpus, run_log
 from .run_config import KNOWN, OF_TEXT, TOKENIZERS, RunConfig
 from .run_log import RunLog, sample_of
-from .shards import ShardedStream, ShardError, Shards
+from .shards import ShardError, Shards, TokenStream
 
 _CHANGEABLE = {n if "." in n else f"training.{n}" for n in training.CHANGEABLE}
 _CHANGEABLE |= {"made.processes"}
@@ -131,7 +131,7 @@ def train_run(
     model = first.model if first else _model(config, tokenizer, device)
     of_training, of_validation = batches or batches_of(config, tokenizer, source)
     if isinstance(source, Shards):
-        lossy, n_bytes = UNKNOWN in tokenizer.specials, source.parts["validation"].told.bytes
+        lossy, n_bytes = UNKNOWN in tokenizer.specials, source.parts["validation"].bytes
     else:
         lossy, n_bytes = loses_text(tokenizer, source.validation), source.validation.n_bytes
     # A model in shares is gathered block by block, for which the others would have to draw, too.
@@ -170,7 +170,7 @@ def batches_of(
     """
     made = []
     for part, name in (("train", "training"), ("validation", "validation")):
-        ids: Tensor | ShardedStream
+        ids: Tensor | TokenStream
         if isinstance(source, Shards):
             ids = source.parts[part]
         else:
@@ -341,7 +341,7 @@ def _made(source: Shards | corpora.Split, processes: int) -> dict[str, Any]:
     """Where a run comes from: what else somebody needs who wants to repeat it."""
     held: list[Any]
     if isinstance(source, Shards):  # its manifest has the sum of every file
-        held, sha256 = [part.told for part in source.parts.values()], source.sha256
+        held, sha256 = [*source.parts.values()], source.sha256
         documents, n_bytes = sum(part.documents for part in held), sum(part.bytes for part in held)
     else:
         held, digest = [document for part in source for document in part], hashlib.sha256()

@@ -1,10 +1,10 @@
-"""How do many files become shards of tokens, however long they are, on all cores of a machine?
+"""How do many files become a folder of tokens, however long they are, on all cores of a machine?
 
-    this process:   files -> documents -> blocks of a million characters ─┐   ┌─> shards
+    this process:   files -> documents -> blocks of a million characters ─┐   ┌─> folder
     each worker:                                                          └─> ids
 
-The workers take their turns, so the shards are the same for any number of them. At most one block
-is with each, so memory does not grow with the text. No process imports torch.
+Blocks come back in their order, so the folder is the same for any number of workers. At most one
+block waits for each, so memory does not grow with the text. No process imports torch.
 
 To which part a document belongs follows from its text alone, by SHA-256: copies of a document are
 never on two sides. The tokenizer is learnt from the training part, merges from a sample of it.
@@ -13,30 +13,27 @@ never on two sides. The tokenizer is learnt from the training part, merges from 
 from __future__ import annotations
 
 import hashlib
+import json
 import multiprocessing
 import os
+import shutil
+import signal
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from itertools import chain, count
+from contextlib import ExitStack, contextmanager, suppress
+from itertools import chain, cycle
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from next_token.shards import (
-    PARTS,
-    TOKENS_PER_SHARD,
-    Shards,
-    ShardWriter,
-    kind_for,
-    new_folder,
-    packed,
-    write_manifest,
-)
+import fsspec
+import numpy as np
+
+from next_token.shards import FILES, FORMAT, MANIFEST, PARTS, Shards
 from src.texts.corpora import check_shares
 from src.tokens.bpe import BytePairTokenizer
-from src.tokens.bpe import load as load_tokenizer
-from src.tokens.bytes import ByteTokenizer, CharacterTokenizer, Tokenizer
+from src.tokens.bytes import END, ByteTokenizer, CharacterTokenizer, Tokenizer
 from src.tokens.folders import TOKENIZER, gpt2_tokenizer, open_tokenizer
+from src.tools.files import sha256_of, write_text
 from src.tools.progress import progress as progress_bar
 
 from .streams import Part, parts_of_file
@@ -45,13 +42,8 @@ SAMPLE = 100_000_000  # bytes of text from which merges are learnt, at most
 _BLOCK = 1 << 20  # characters that a worker gets at a time, at least
 _GROWTH = 4  # how many times as long a compressed text may well be
 
-
-@dataclass(frozen=True)
-class _Placed:
-    """A part of a document, and the part of the data that the document belongs to."""
-
-    part: Part
-    side: str
+_Block = list[tuple[str, Part]]  # each with the side that it belongs to
+_Ids = list[tuple[str, bool, bytes, int]]  # side, whether a document begins, ids, bytes of text
 
 
 def tokenize_files(
@@ -64,10 +56,9 @@ def tokenize_files(
     validation: float = 0.1,
     test: float = 0.1,
     processes: int | None = None,
-    tokens_per_shard: int = TOKENS_PER_SHARD,
     progress: bool = False,
 ) -> Shards:
-    """Write the tokens of files of text to a new folder; see `texts.streams` for the files.
+    """Write the tokens of files of text to a new folder; see `streams` for the files.
 
     Args:
         files: in the order in which they are to stand.
@@ -79,80 +70,106 @@ def tokenize_files(
         separator: what stands between two documents of plain text; None: blocks of paragraphs.
         field: where a JSON object has its text.
         validation, test: the shares of the documents that are kept apart, each drawn by itself.
-        processes: how many encode; None: one for each core that this process may use; 1: this one.
-        tokens_per_shard: in each file but the last.
+        processes: how many encode; None: one for each core that this process may
+            use; 1: this one.
         progress: whether to show a bar.
     Raises:
         FileNotFoundError: a file is missing. FileExistsError: the folder is there, or half of it.
         ValueError: a file is not such text; an option is out of range; no document to train on.
         ChildProcessError: a worker died.
     """
-    folder = Path(folder).expanduser()
-    _check_options(files, validation, test, processes, tokens_per_shard)
-
-    def documents() -> Iterator[_Placed]:
-        read = chain.from_iterable(
-            parts_of_file(path, separator=separator, field=field) for path in files
-        )
-        return _placed(read, validation, test)
-
-    with new_folder(folder) as partial:
-        chosen = _tokenizer(tokenizer, documents, files)
-        chosen.save(partial / TOKENIZER)
-        kind, end = kind_for(chosen), chosen.specials["<|endoftext|>"]
-        writers = {
-            side: ShardWriter(partial, side, kind=kind, end=end, tokens_per_shard=tokens_per_shard)
-            for side in PARTS
-        }
-        blocks = _blocks(documents())
-        if progress:
-            blocks = progress_bar(blocks, "tokenizing")
-        for block, encoded in _encoded(blocks, partial / TOKENIZER, kind, _workers(processes)):
-            for placed, (ids, n_bytes) in zip(block, encoded, strict=True):
-                part = placed.part
-                writers[placed.side].add(ids, n_bytes, first=part.first, last=part.last)
-        told = {side: writer.close() for side, writer in writers.items()}
-        if not told["train"].documents:
-            raise ValueError(
-                f"expected documents to train on, got {sum(p.documents for p in told.values())} "
-                "in all, none of them in the training part: give more text, smaller shares, or a "
-                "--separator that makes more documents of it"
-            )
-        sources = [{"name": Path(f).name, "size": Path(f).stat().st_size} for f in files]
-        write_manifest(partial, chosen, told, sources=sources, tokens_per_shard=tokens_per_shard)
-    return Shards(folder)
-
-
-def _check_options(
-    files: Sequence, validation: float, test: float, processes: int | None, per_shard: int
-) -> None:
-    if isinstance(files, str | os.PathLike) or not files:
-        raise ValueError(f"expected a list of at least one file, got {files!r}")
     check_shares(validation, test)
     if processes is not None and processes < 1:
         raise ValueError(f"expected at least one process, got {processes}")
-    if per_shard < 1:
-        raise ValueError(f"expected at least one token in a shard, got {per_shard}")
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+
+    def read() -> Iterator[_Block]:
+        parts = (parts_of_file(path, separator=separator, field=field) for path in files)
+        return _blocks(chain.from_iterable(parts), validation, test)
+
+    with _new_folder(Path(folder).expanduser()) as partial:
+        chosen = _tokenizer(tokenizer, lambda: chain.from_iterable(read()), files)
+        chosen.save(partial / TOKENIZER)
+        dtype = "<u2" if chosen.vocabulary_size <= 1 << 16 else "<u4"
+        blocks = progress_bar(read(), "tokenizing") if progress else read()
+        encoded = _encoded(blocks, chosen, dtype, processes or cores or 1)
+        parts = _write(partial, encoded, np.array(chosen.specials[END], dtype).tobytes())
+        if not parts["train"]["documents"]:
+            raise ValueError(
+                "expected documents to train on, got none in the training part: give more text, "
+                "smaller shares, or a --separator that makes more documents of it"
+            )
+        manifest = {
+            "format": FORMAT,
+            "dtype": dtype,
+            "vocabulary_size": chosen.vocabulary_size,
+            "parts": parts,
+            "sha256": {name: sha256_of(partial / name) for name in FILES},
+            "sources": [Path(file).name for file in files],
+        }
+        write_text(partial / MANIFEST, json.dumps(manifest, indent=1, ensure_ascii=False) + "\n")
+    return Shards(folder)
 
 
-def _workers(processes: int | None) -> int:
-    if processes is not None:
-        return processes
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+@contextmanager
+def _new_folder(folder: Path) -> Iterator[Path]:
+    """A folder to write to, which becomes `folder` when the block ends without an error.
+
+    After an error nothing is left. A process that is killed leaves `folder.partial`, which the next
+    one names and does not touch: another may still be writing there.
+    """
+    partial = folder.with_name(folder.name + ".partial")
+    if folder.exists() or partial.exists():
+        raise FileExistsError(
+            f"expected no {folder} yet, and no {partial}, where it is written: choose another, or "
+            "remove what a process has left that was killed"
+        )
+    partial.mkdir(parents=True)
+    try:
+        yield partial
+        partial.rename(folder)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def _write(folder: Path, encoded: Iterable[_Ids], end: bytes) -> dict[str, dict[str, int]]:
+    """Write all parts, an end token before each; what the manifest says of them."""
+    with ExitStack() as stack:
+        files = {n: stack.enter_context((folder / n).open("xb")) for n in FILES if n != TOKENIZER}
+        parts = {side: {"tokens": 1, "documents": 0, "bytes": 0} for side in PARTS}
+        for side in PARTS:
+            files[f"{side}.bin"].write(end)
+        for side, first, ids, n_bytes in chain.from_iterable(encoded):
+            part = parts[side]
+            if first:
+                files[f"{side}.starts"].write((part["tokens"] - 1).to_bytes(8, "little"))
+            files[f"{side}.bin"].write(ids)
+            part["tokens"] += len(ids) // len(end)
+            part["documents"] += first
+            part["bytes"] += n_bytes
+    return parts
 
 
 # ---- documents -----------------------------------------------------------------------------------
 
 
-def _placed(parts: Iterable[Part], validation: float, test: float) -> Iterator[_Placed]:
-    """Each part of a document, and its side: by the document's text, or a long one's beginning."""
-    side = "train"
+def _blocks(parts: Iterable[Part], validation: float, test: float) -> Iterator[_Block]:
+    """The parts of documents, each with its side, in lists of at least `_BLOCK` characters.
+
+    The side follows from the document's text, or from a long one's beginning.
+    """
+    side, block, size = "train", [], 0
     for part in parts:
         if part.first:
             drawn = _drawn(part.text, "side")
             rest = "validation" if drawn < test + validation else "train"
             side = "test" if drawn < test else rest
-        yield _Placed(part, side)
+        block.append((side, part))
+        size += len(part.text)
+        if size >= _BLOCK:
+            yield block
+            block, size = [], 0
+    yield block
 
 
 def _drawn(text: str, purpose: str) -> float:
@@ -161,153 +178,116 @@ def _drawn(text: str, purpose: str) -> float:
     return int.from_bytes(digest[:7], "big") / (1 << 56)
 
 
-def _blocks(documents: Iterable[_Placed]) -> Iterator[list[_Placed]]:
-    """The documents in lists of at least `_BLOCK` characters, but for the last."""
-    block: list[_Placed] = []
-    size = 0
-    for placed in documents:
-        block.append(placed)
-        size += len(placed.part.text)
-        if size >= _BLOCK:
-            yield block
-            block, size = [], 0
-    if block:
-        yield block
-
-
 # ---- the tokenizer -------------------------------------------------------------------------------
 
 
 def _tokenizer(
-    wanted: str, documents: Callable[[], Iterator[_Placed]], files: Sequence[str | os.PathLike[str]]
+    wanted: str, documents: Callable[[], Iterator[tuple[str, Part]]], files: Sequence
 ) -> Tokenizer:
     """The tokenizer that was asked for; learnt from the training part, if it must be."""
-    if wanted == "bytes":
-        return ByteTokenizer()
-    if wanted == "gpt2":
-        return gpt2_tokenizer()
     if wanted == "characters":
-        seen: set[str] = set()
-        for placed in documents():
-            if placed.side == "train":
-                seen.update(placed.part.text)
-        return CharacterTokenizer(sorted(seen))
+        return CharacterTokenizer.train(p.text for side, p in documents() if side == "train")
     if wanted.isdigit():
         return BytePairTokenizer.train(_sample(documents(), files), int(wanted))
-    if not Path(wanted).is_dir():
-        raise ValueError(
-            "expected a tokenizer: bytes, characters, gpt2, a folder that holds one, or the size "
-            f"of a vocabulary to be learnt, got {wanted!r}"
-        )
-    return open_tokenizer(wanted)
+    if wanted in ("bytes", "gpt2"):
+        return ByteTokenizer() if wanted == "bytes" else gpt2_tokenizer()
+    if Path(wanted).is_dir():
+        return open_tokenizer(wanted)
+    raise ValueError(
+        "expected a tokenizer: bytes, characters, gpt2, a folder that holds one, or the size of a "
+        f"vocabulary to be learnt, got {wanted!r}"
+    )
 
 
-def _sample(documents: Iterable[_Placed], files: Sequence[str | os.PathLike[str]]) -> Iterator[str]:
+def _sample(documents: Iterable[tuple[str, Part]], files: Sequence) -> Iterator[str]:
     """Texts of the training part, about `SAMPLE` bytes drawn from all of it, and no more."""
-    expected = sum(_expected_size(Path(file)) for file in files)
-    share, room, taken = SAMPLE / max(1, expected), SAMPLE, False
-    for placed in documents:
-        if placed.part.first:
-            taken = placed.side == "train" and _drawn(placed.part.text, "sample") < share
+    opened = (fsspec.open(file, compression="infer") for file in files)
+    expected = sum(f.fs.size(f.path) * (_GROWTH if f.compression else 1) for f in opened)
+    room, taken = SAMPLE, False
+    for side, part in documents:
+        if part.first:
+            taken = side == "train" and _drawn(part.text, "sample") * expected < SAMPLE
         if taken:
-            room -= len(placed.part.text.encode())
+            room -= len(part.text.encode())
             if room < 0:
                 return
-            yield placed.part.text
-
-
-def _expected_size(path: Path) -> int:
-    """About how many bytes of text a file holds."""
-    packed_up = path.suffix.lower() in (".gz", ".zst")
-    return path.stat().st_size * (_GROWTH if packed_up else 1)
+            yield part.text
 
 
 # ---- workers -------------------------------------------------------------------------------------
 
-_Ids = list[tuple[bytes, int]]  # of each part: its ids as they stand in a shard, its bytes of text
-
 
 def _encoded(
-    blocks: Iterable[list[_Placed]], tokenizer: Path, kind: str, processes: int
-) -> Iterator[tuple[list[_Placed], _Ids]]:
-    """Each block with its ids, in order."""
+    blocks: Iterable[_Block], tokenizer: Tokenizer, dtype: str, processes: int
+) -> Iterator[_Ids]:
+    """The ids of each block, in order."""
     if processes == 1:
-        own = load_tokenizer(tokenizer)
-        for block in blocks:
-            yield block, _told(block, _ids_of([p.part.text for p in block], own, kind))
+        yield from (_ids_of(block, tokenizer, dtype) for block in blocks)
         return
-    with ExitStack() as stack:
-        workers = [stack.enter_context(_worker(tokenizer, kind)) for _ in range(processes)]
-        waiting: list[list[_Placed] | None] = [None] * processes
-        for number, block in zip(count(), chain(blocks, [None] * processes)):
-            turn = number % processes
-            if (done := waiting[turn]) is not None:
-                yield done, _told(done, _received(workers[turn]))
-            waiting[turn] = block
-            if block is not None:
-                _send(workers[turn], [placed.part.text for placed in block])
-
-
-def _ids_of(texts: Sequence[str], tokenizer: Tokenizer, kind: str) -> _Ids | tuple[int, str]:
-    """The ids of some texts; or the number of one that has none, and why."""
-    found = []
-    for number, text in enumerate(texts):
-        try:
-            found.append((packed(tokenizer.encode(text), kind), len(text.encode())))
-        except ValueError as error:
-            return number, str(error)
-    return found
-
-
-def _told(block: Sequence[_Placed], found: _Ids | tuple[int, str]) -> _Ids:
-    if isinstance(found, tuple):
-        number, why = found
-        raise ValueError(f"{block[number].part.title}: {why}")
-    return found
+    try:
+        with ExitStack() as stack:
+            workers = [stack.enter_context(_worker(tokenizer, dtype)) for _ in range(processes)]
+            busy: deque[Connection] = deque()
+            for block, worker in zip(blocks, cycle(workers), strict=False):
+                if len(busy) == processes:
+                    yield _received(busy.popleft())
+                worker.send(block)
+                busy.append(worker)
+            yield from map(_received, busy)
+    except (EOFError, ConnectionError):
+        raise ChildProcessError(
+            "a process that encodes text died, perhaps for want of memory; nothing was written. "
+            "Try again with fewer --processes"
+        ) from None
 
 
 @contextmanager
-def _worker(tokenizer: Path, kind: str) -> Iterator[Connection]:
-    """A process that answers texts by their ids, and ends when this one does, whatever happens."""
-    context = multiprocessing.get_context("spawn")  # a fresh one: it holds no other's pipes open
+def _worker(tokenizer: Tokenizer, dtype: str) -> Iterator[Connection]:
+    """A process that answers a block by its ids, and ends when this one does, whatever happens.
+
+    It has a pipe of its own. In the one pipe that all workers of a `ProcessPoolExecutor` share, a
+    process that dies while it sends leaves half a message, and all others wait for ever.
+    """
+    context = multiprocessing.get_context("spawn")  # a fresh process: it holds no other's pipe
     ours, theirs = context.Pipe()
-    process = context.Process(target=_answer, args=(theirs, str(tokenizer), kind), daemon=True)
+    process = context.Process(target=_answer, args=(theirs, tokenizer, dtype), daemon=True)
     process.start()
     theirs.close()
-    try:
+    with ours:
         yield ours
-    finally:
-        ours.close()
-        process.join(timeout=5)
-        if process.is_alive():
-            process.kill()
+    process.join()  # so that its memory counts in `getrusage`
 
 
-def _answer(pipe: Connection, path: str, kind: str) -> None:
-    """What a worker does."""
-    tokenizer = load_tokenizer(path)
-    while True:
+def _answer(pipe: Connection, tokenizer: Tokenizer, dtype: str) -> None:
+    """What a worker does, until the other end of its pipe is closed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that began it
+    with suppress(EOFError, OSError):
+        while True:
+            block = pipe.recv()
+            try:
+                pipe.send(_ids_of(block, tokenizer, dtype))
+            except ValueError as error:
+                pipe.send(error)
+
+
+def _received(worker: Connection) -> _Ids:
+    try:
+        answer = worker.recv()
+    except OSError as error:  # the end within a message
+        raise EOFError from error
+    if isinstance(answer, ValueError):
+        raise answer
+    return answer
+
+
+def _ids_of(block: _Block, tokenizer: Tokenizer, dtype: str) -> _Ids:
+    """The ids of the parts of a block, each document's with the end token behind."""
+    found = []
+    for side, part in block:
         try:
-            pipe.send(_ids_of(pipe.recv(), tokenizer, kind))
-        except (EOFError, OSError, KeyboardInterrupt):  # the other end is closed, or has gone
-            return
-
-
-def _send(worker: Connection, texts: list[str]) -> None:
-    try:
-        worker.send(texts)
-    except OSError:
-        raise ChildProcessError(_DIED) from None
-
-
-def _received(worker: Connection) -> _Ids | tuple[int, str]:
-    try:
-        return worker.recv()
-    except (EOFError, OSError):
-        raise ChildProcessError(_DIED) from None
-
-
-_DIED = (
-    "a process that encodes text died, perhaps for want of memory; nothing was written. Try again "
-    "with fewer --processes"
-)
+            ids = tokenizer.encode(part.text) + [tokenizer.specials[END]] * part.last
+        except ValueError as error:
+            raise ValueError(f"{part.title}: {error}") from None
+        n_bytes = len(part.text.encode())
+        found.append((side, part.first, np.array(ids, dtype).tobytes(), n_bytes))
+    return found

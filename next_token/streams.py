@@ -1,9 +1,9 @@
-"""Which documents do files hold that are larger than memory? They come one part after another.
+r"""Which documents do files hold that are larger than memory? They come one part after another.
 
-    bytes of a file -> decompressed -> UTF-8 -> documents -> parts          (a few MB at a time)
+    a file -> decompressed -> UTF-8 -> documents -> parts          (a megabyte at a time)
 
-A file holds plain text, or one JSON object a line (`.jsonl`, `.ndjson`, `.json`). Either may be
-compressed with gzip or Zstandard, which its first bytes tell. In plain text a separator stands
+A file holds plain text, or one JSON object a line (`.jsonl`, `.ndjson`, `.json`). Its name also
+says whether it is compressed (`.gz`, `.zst`, `.xz`, `.bz2`). In plain text a separator stands
 between two documents; without one, a document is a block of whole paragraphs, as in `corpora.load`.
 
 A very long document comes in several parts. It is cut before white space that follows another
@@ -14,27 +14,24 @@ Used by `shards_of_files`, and on the command line by `next-token tokenize`.
 
 from __future__ import annotations
 
-import codecs
-import gzip
 import json
 import os
 import re
-import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
-from typing import IO
+from typing import TextIO
+
+import fsspec
+from fsspec.utils import infer_compression
 
 LEAST_BLOCK = 1 << 14  # characters; a block of paragraphs has at least as many
-LONGEST_PART = 1 << 20  # characters; a longer document comes in parts
+PART = 1 << 20  # characters, at least, of the parts of a document that has more than twice as many
 LONGEST_WORD = 1 << 24  # characters without white space, or of a line of JSON
-_CHUNK = 1 << 18  # bytes
-_JSON, _PACKED = (".jsonl", ".ndjson", ".json"), (".gz", ".zst")
 
 # Blank lines and the white space before them, if something that can be seen follows. It begins
 # after a visible character, so that a run of white space is looked at once.
-_BLANK_LINES = r"(?<=\S)[^\S\n]*+\n(?:[^\S\n]*+\n)++(?=[^\S\n]*+\S)"
+_BLANK_LINES = re.compile(r"(?P<kept>(?<=\S)[^\S\n]*+\n(?:[^\S\n]*+\n)++(?=[^\S\n]*+\S))")
 _BEFORE_SPACE = re.compile(r"(?<=\S)(?=\s)")
 
 
@@ -64,44 +61,40 @@ def parts_of_file(
 
     Args:
         path: a file of text, or of JSON objects if it is called `.jsonl`, `.ndjson` or `.json`,
-            perhaps with `.gz` or `.zst` behind.
+            perhaps with `.gz`, `.zst`, `.xz` or `.bz2` behind; any address that `fsspec` opens.
         separator: what stands between two documents of plain text; None: they are blocks of whole
             paragraphs, of at least `LEAST_BLOCK` characters.
         field: where an object has its text.
     Raises:
-        FileNotFoundError: there is no such file.
+        OSError: the file cannot be opened.
         ValueError: not UTF-8, not such JSON, a compressed file that is damaged or cut off, or more
             than `LONGEST_WORD` characters in a row without white space. The message has the place.
     """
-    path = Path(path).expanduser()
-    if not path.is_file():
-        raise FileNotFoundError(f"expected a file of text in {path}, found none")
-    if separator == "":
-        raise ValueError("expected a separator of at least one character, or None; got ''")
-    texts = _decoded(_bytes_of(path), path)
-    if _is_json_lines(path):
-        if separator is not None:
-            raise ValueError(
-                f"expected a separator for plain text only, got {separator!r} for {path}, where "
-                "each line is a document"
-            )
-        yield from _json_parts(texts, path, field)
-    else:
-        yield from _text_parts(texts, path, separator)
+    if separator is not None and (_is_json(path) or not separator):
+        raise ValueError(
+            f"expected a separator of at least one character, and for plain text only, got "
+            f"{separator!r} for {path}; in JSON each line is a document"
+        )
+    options = {"compression": "infer", "encoding": "utf-8-sig", "newline": "\n"}
+    with fsspec.open(path, "rt", **options) as file:
+        if _is_json(path):
+            yield from _json_parts(file, path, field)
+        else:
+            yield from _text_parts(file, path, separator)
 
 
 def check_plain(path: str | os.PathLike[str]) -> None:
     """Refuse what its name says is JSON or compressed, for a command that takes plain text."""
-    if Path(path).is_file() and Path(path).suffix.lower() in (*_JSON, *_PACKED):
+    if Path(path).is_file() and (_is_json(path) or infer_compression(str(path))):
         raise ValueError(
             f"expected plain text, got {path}: `next-token tokenize FILE --folder TOKENS` reads "
             "JSON lines and what is compressed, `next-token train TOKENS` what it made of them"
         )
 
 
-def _is_json_lines(path: Path) -> bool:
-    name = path.name.lower().removesuffix(".gz").removesuffix(".zst")
-    return name.endswith(_JSON)
+def _is_json(path: str | os.PathLike[str]) -> bool:
+    name = Path(path).stem if infer_compression(str(path)) else str(path)
+    return name.lower().endswith((".jsonl", ".ndjson", ".json"))
 
 
 def unescaped(text: str) -> str:
@@ -110,167 +103,78 @@ def unescaped(text: str) -> str:
     return re.sub(r"\\([nrt\\])", lambda found: meant[found[1]], text)
 
 
-# ---- bytes and characters ------------------------------------------------------------------------
-
-
-def _bytes_of(path: Path) -> Iterator[bytes]:
-    """The bytes of a file, decompressed, a few at a time."""
-    with path.open("rb") as file:
-        first = file.read(4)
-        file.seek(0)
-        if first[:2] == b"\x1f\x8b":
-            yield from _gunzipped(file, path)
-        elif first == b"\x28\xb5\x2f\xfd":
-            yield from _unzstd(file, path)
-        else:
-            yield from iter(lambda: file.read(_CHUNK), b"")
-
-
-def _gunzipped(file: IO[bytes], path: Path) -> Iterator[bytes]:
-    try:
-        with gzip.GzipFile(fileobj=file) as whole:
-            yield from iter(lambda: whole.read(_CHUNK), b"")
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise ValueError(f"expected a whole gzip file in {path}, got: {error}") from error
-
-
-def _unzstd(file: IO[bytes], path: Path) -> Iterator[bytes]:
-    """Frame by frame; as little is put in at a time as keeps the output of a bomb small."""
-    import zstandard
-
-    frame, fed = None, b""
-    try:
-        while fed := fed or file.read(1 << 10):
-            frame = frame or zstandard.ZstdDecompressor(max_window_size=1 << 27).decompressobj()
-            yield frame.decompress(fed)
-            fed = frame.unused_data
-            frame = None if frame.eof else frame
-    except zstandard.ZstdError as error:
-        raise ValueError(f"expected a whole Zstandard file in {path}, got: {error}") from error
-    if frame:
-        raise ValueError(f"expected a whole Zstandard file in {path}, got one that was cut off")
-
-
-def _decoded(chunks: Iterable[bytes], path: Path) -> Iterator[str]:
-    """The characters of UTF-8, without a byte-order mark."""
-    decoder, done, begun = codecs.getincrementaldecoder("utf-8")(), 0, False
-    for chunk in chain(chunks, [b""]):
-        held = len(decoder.getstate()[0])  # bytes of a character that is not whole yet
-        try:
-            text = decoder.decode(chunk, final=not chunk)
-        except UnicodeDecodeError as error:
-            raise ValueError(
-                f"expected UTF-8 in {path}, got byte 0x{error.object[error.start]:02x} at offset "
-                f"{done - held + error.start}; save it as UTF-8, or convert it: iconv -f "
-                f"WINDOWS-1252 -t UTF-8 {path.name} > new.txt (if that is what it is)"
-            ) from error
-        done += len(chunk)
-        if text:
-            yield text if begun else text.removeprefix("\ufeff")
-            begun = True
-
-
-# ---- documents -----------------------------------------------------------------------------------
-
-
-def _text_parts(texts: Iterable[str], path: Path, separator: str | None) -> Iterator[Part]:
+def _text_parts(
+    file: TextIO, path: str | os.PathLike[str], separator: str | None
+) -> Iterator[Part]:
     """The documents of plain text."""
-    if separator is None:
-        border, least = re.compile(f"(?P<kept>{_BLANK_LINES})"), LEAST_BLOCK
-    else:
-        border, least = re.compile(f"(?P<kept>){re.escape(separator)}"), 0
+    texts = _read(lambda: file.read(PART), path)
+    between = re.compile(f"(?P<kept>){re.escape(separator or '')}")
+    border, least = (between, 0) if separator else (_BLANK_LINES, LEAST_BLOCK)
     number, first = 1, True
-    for text, last in _cut(texts, border, least, margin=len(separator or ""), source=path):
+    for text, last in _cut(texts, path, border, least):
         if not first or not last or text.strip():  # not a document of nothing but white space
             yield Part(f"{path}, document {number}", text, first, last)
             number, first = number + last, last
 
 
-def _json_parts(texts: Iterable[str], path: Path, field: str) -> Iterator[Part]:
+def _json_parts(file: TextIO, path: str | os.PathLike[str], field: str) -> Iterator[Part]:
     """The documents of JSON, one object a line."""
-    for number, line in enumerate(_lines(texts, path), start=1):
-        if not line.strip():
-            continue
-        place = f"{path}, line {number}"
-        if line.lstrip().startswith("["):
-            raise ValueError(
-                f"expected a JSON object in {place}, got an array: write each of its objects in a "
-                f"line of its own, as does jq -c '.[]' {path.name} > new.jsonl"
-            )
+    lines = _read(lambda: file.readline(LONGEST_WORD + 1), path)
+    for number, line in enumerate(lines, start=1):
+        place, first = f"{path}, line {number}", True
         try:
-            held = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise ValueError(f"expected a JSON object in {place}, got none: {error}") from None
-        text = held.get(field) if isinstance(held, dict) else None
-        if not isinstance(text, str):
-            names = sorted(held)[:5] if isinstance(held, dict) else type(held).__name__
+            text = json.loads(line)[field] if line.strip() else ""
+            text.encode()  # a lone half of a surrogate pair is no text
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise ValueError(
-                f"expected an object with its text under {field!r} in {place}, got {names}; "
-                "--field says where a text is"
-            )
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            raise ValueError(
-                f"expected text that UTF-8 can write in {place}, got the lone surrogate "
-                f"U+{ord(text[error.start]):04X}; was half of a pair like \\ud83d\\ude00 cut off?"
+                f"expected a JSON object with its text under {field!r} in {place}, got "
+                f"{line[:60]!r} ({type(error).__name__}: {error}); --field says where a text is, "
+                "and jq -c '.[]' writes the objects of an array a line each"
             ) from None
         if text.strip():
-            first = True
-            for part, last in _cut([text], None, 0, margin=0, source=path):
+            for part, last in _cut([text], path):
                 yield Part(place, part, first, last)
                 first = False
 
 
-def _lines(texts: Iterable[str], path: Path) -> Iterator[str]:
-    """The lines, which end in nothing but a newline, whatever a JSON string holds."""
-    begun: list[str] = []
-    size = 0
-    for text in texts:
-        *ended, rest = text.split("\n")
-        for line in ended:
-            yield "".join([*begun, line])
-            begun, size = [], 0
-        begun.append(rest)
-        size += len(rest)
-        if size > LONGEST_WORD:
-            raise ValueError(
-                f"expected lines of at most {LONGEST_WORD:,} characters in {path}, got a longer "
-                "one; is it one JSON array? Write each object in a line of its own"
-            )
-    yield "".join(begun)
+def _read(read: Callable[[], str], path: str | os.PathLike[str]) -> Iterator[str]:
+    """What a file gives, a piece at a time; what is wrong with it is said with its name."""
+    try:
+        while piece := read():
+            yield piece
+    except Exception as error:  # each decompressor has errors of its own
+        raise ValueError(
+            f"expected a whole file of UTF-8 in {path}, got: {error}. Copy it again if it was cut "
+            "off; convert it, such as by iconv -f WINDOWS-1252 -t UTF-8 OLD > NEW, if it is other "
+            "text; what is compressed is called .gz, .zst, .xz or .bz2"
+        ) from error
 
 
 def _cut(
-    texts: Iterable[str], border: re.Pattern | None, least: int, *, margin: int, source: Path
+    texts: Iterable[str],
+    path: str | os.PathLike[str],
+    border: re.Pattern[str] = re.compile("(?!)"),  # nowhere
+    least: int = 0,
 ) -> Iterator[tuple[str, bool]]:
     """(part, whether its document ends with it) of a stream of characters.
 
     Args:
-        border: what stands between documents; its group `kept` still belongs to the first of them.
+        border: what stands between documents, in at most `PART` characters; its group `kept` still
+            belongs to the first of them.
         least: the fewest characters of a document.
-        margin: at most so many characters from the end, a border may have begun.
     """
-    held, enough = "", 0
-    for text in chain(texts, [""]):
-        held += text
-        if text and len(held) < enough:  # what holds no border is read again when it has doubled
-            continue
-        start = 0
-        while border and (found := border.search(held, start + least)):
-            yield held[start : found.end("kept")], True
-            start = found.end()
-        while len(held) - start > LONGEST_PART + margin:
-            found = _BEFORE_SPACE.search(held, start + LONGEST_PART, len(held) - margin)
-            if not found:
-                break
-            yield held[start : found.start()], False
-            start = found.start()
-        held = held[start:]
-        enough = 0 if start else min(2 * len(held), LONGEST_WORD + 1)
-        if len(held) > LONGEST_WORD:
+    rest = ""
+    for text in texts:
+        rest, start = rest + text, 0
+        while match := border.search(rest, start + least):
+            yield rest[start : match.end("kept")], True
+            start = match.end()
+        while match := _BEFORE_SPACE.search(rest, start + PART, len(rest) - PART):
+            yield rest[start : match.start()], False
+            start = match.start()
+        rest = rest[start:]
+        if len(rest) > LONGEST_WORD:
             raise ValueError(
-                f"expected white space within {LONGEST_WORD:,} characters of {source}, got none; "
-                "is it text?"
+                f"expected white space within {LONGEST_WORD:,} characters of {path}, got none"
             )
-    yield held, True
+    yield rest, True

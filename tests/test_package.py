@@ -95,7 +95,8 @@ def test_outside_imports_are_found():
 
 
 def test_all_that_the_packages_import_is_declared_and_nothing_else():
-    assert imported_by(MODULES) == {requirement.name for requirement in DECLARED}
+    plugged_in = {"backports.zstd"}  # imported by fsspec
+    assert imported_by(MODULES) == {requirement.name for requirement in DECLARED} - plugged_in
 
 
 def test_what_a_module_needs_to_be_imported_is_no_extra_but_for_figures():

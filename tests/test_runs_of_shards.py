@@ -37,10 +37,10 @@ def on_the_cpu(monkeypatch):
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """Shards of 500 tokens; read only."""
+    """Tokens of a text; read only."""
     folder = tmp_path_factory.mktemp("data")
     (folder / "mine.txt").write_text(TEXT)
-    options = {"tokenizer": "bytes", "separator": "|", "processes": 1, "tokens_per_shard": 500}
+    options = {"tokenizer": "bytes", "separator": "|", "processes": 1}
     return tokenize_files([folder / "mine.txt"], folder / "shards", **options)
 
 
@@ -175,10 +175,10 @@ def test_changed_tokens_are_named_before_a_run_begins_and_before_it_goes_on(
     (copied / MANIFEST).write_text(json.dumps(json.loads(manifest)))  # written otherwise
     assert "made.sha256" in refused(capsys, *command("run", "--resume"))
     (copied / MANIFEST).write_text(manifest)
-    path = copied / "train-00001.bin"
+    path = copied / "train.bin"
     path.write_bytes(bytes(len(path.read_bytes())))
     for each in (command("run", "--resume"), command("new", *SHORT)):
-        assert "train-00001.bin with SHA-256" in refused(capsys, *each)
+        assert "train.bin with SHA-256" in refused(capsys, *each)
     assert not (tmp_path / "new").exists()
 
 
@@ -192,13 +192,13 @@ def test_what_was_decided_when_a_text_was_tokenized_is_no_flag_of_a_run(made, tm
 def test_a_folder_that_is_not_whole_is_named(tmp_path, capsys, state):
     (tmp_path / state).mkdir()
     err = refused(capsys, "train", tmp_path / "data", "--folder", tmp_path / "run", *SHORT)
-    assert "expected shards of tokens" in err
-    assert ("data.partial is there" in err) == (state == "data.partial")
+    assert "expected a folder of tokens" in err
+    assert "has not ended if there is a" in err
 
 
 def test_what_one_process_finds_damaged_all_refuse(copied, monkeypatch):
-    path = copied / "train-00000.bin"
-    path.write_bytes(bytes(1_000))
+    path = copied / "train.bin"
+    path.write_bytes(bytes(path.stat().st_size))
     opened, heard = Shards(copied), []
 
     class Asked(Team):
@@ -206,11 +206,11 @@ def test_what_one_process_finds_damaged_all_refuse(copied, monkeypatch):
             heard.append(value)
             return [value or "another found it"]
 
-    place = [file.name for file in opened.files].index(path.name)
+    place = opened.files.index(path.name)
     for rank in (0, 1):
         with pytest.raises(ValueError, match=r"SHA-256" if place % 2 == rank else "another found"):
             runs._check_together(opened, Asked(rank, 2))
-    assert sum("train-00000.bin" in why for why in heard) == 1
+    assert sum("train.bin" in why for why in heard) == 1
 
 
 # ---- afterwards ------------------------------------------------------------------------------
@@ -224,9 +224,9 @@ def test_a_run_is_scored_on_the_test_part_of_its_tokens(made, tmp_path, capsys):
     held = bytes(token for token in part.piece(0, len(part)).tolist() if token < 256).decode()
     documents = [Document(text, text) for text in texts if text in held]
     score = total(scores(run, documents))
-    assert f"{part.documents} documents, {part.told.bytes:,} bytes, {score.tokens:,} tokens" in out
+    assert f"{part.documents} documents, {part.bytes:,} bytes, {score.tokens:,} tokens" in out
     assert f"{score.loss:.4f} nats per token, {score.bits_per_byte:.4f} bits per byte" in out
-    assert f"test: {part.told.said}" in done(capsys, "info", made.folder)
+    assert f"test: {part}" in done(capsys, "info", made.folder)
 
 
 def test_what_can_not_be_trained_on_is_not_advised(tmp_path, capsys):

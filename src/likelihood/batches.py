@@ -34,7 +34,7 @@ class Numbered(Protocol):
 
 
 class Stream(Protocol):
-    """A long text's ids that are not in memory: `tokens.shards.ShardedStream`."""
+    """A long text's ids that are not in memory: `next_token.shards.TokenStream`."""
 
     @property
     def checksum(self) -> str: ...
