@@ -93,6 +93,12 @@ def with_sizes(page, known):
 
 CODE = re.compile(r'(<div class="highlight"><pre>(?:<span></span>)?)(.*?)(</pre>)', re.DOTALL)
 LINE = re.compile(r".*\n|.+")
+PLAIN_SPANS = re.compile(r'<span class="(?:w">(\s*)|(?:n|nn|p)">([^<]*))</span>')
+
+
+def without_plain_spans(text):
+    """A page on which no element surrounds code that would look the same without it."""
+    return PLAIN_SPANS.sub(r"\1\2", text)
 
 
 def with_lines(text):
@@ -218,7 +224,10 @@ def finish(app, error):
                 known[path.name] = sizes(each)
                 path.write_text(themed(each), encoding="utf-8")
     read = {page: (site / page).read_text(encoding="utf-8") for page in app.written}
-    made = {page: with_lines(with_sizes(text, known)) for page, text in read.items()}
+    made = {
+        page: with_lines(without_plain_spans(with_sizes(text, known)))
+        for page, text in read.items()
+    }
 
     @cache
     def source(page):

@@ -23,9 +23,12 @@ from finish import (
     with_previews,
     with_sizes,
     without_idle_scripts,
+    without_plain_spans,
 )
 from head import ShowHead
 from prerequisites import Chapter, with_times
+from pygments.styles import get_style_by_name
+from pygments.token import Token
 from sphinx import addnodes
 from sphinx_exercise.nodes import solution_node
 from terms import note_uses
@@ -243,6 +246,18 @@ def test_each_line_of_code_is_an_element():
     marked = "".join(f'<span class="line">{line}</span>' for line in lines)
     assert with_lines(f"{opens}{''.join(lines)}</pre>") == f"{opens}{marked}</pre>"
     assert with_lines("<pre>a\n</pre>") == "<pre>a\n</pre>"
+
+
+def test_code_that_has_the_colour_of_the_text_has_no_element_of_its_own():
+    code = '<span class="{}">{}</span>'
+    plain = [("n", "a"), ("w", " "), ("nn", "b"), ("p", "(&lt;")]
+    assert without_plain_spans("".join(code.format(*each) for each in plain)) == "a b(&lt;"
+    for kept in (code.format("w", "a"), code.format("k", "in"), code.format("p", "<b>:</b>")):
+        assert without_plain_spans(kept) == kept
+    for scheme in ("a11y-high-contrast-light", "a11y-high-contrast-dark"):
+        style, text = get_style_by_name(scheme), Token.Text
+        plain = (text, text.Whitespace, Token.Name, Token.Name.Namespace, Token.Punctuation)
+        assert len({style.style_for_token(each)["color"] for each in plain}) == 1
 
 
 def styles(text, words):
