@@ -62,7 +62,7 @@ def forget_stale(states, root=ROOT):
 
 
 def execute(path, state, limit, root=ROOT):
-    """Execute one chapter into the cache; the seconds that it took, or what is wrong with it."""
+    """Execute one chapter; what is to be kept of it, or what is wrong with it."""
     name, notebook = path.relative_to(root).as_posix(), read(path)
     try:
         result = single_nb_execution(notebook, str(path.parent), limit, allow_errors=False)
@@ -75,10 +75,7 @@ def execute(path, state, limit, root=ROOT):
     if found:
         return "\n".join(f"{name}:{line}: {reason}" for line, reason in found)
     kept = {"execution_seconds": result.time, "state": state}
-    get_cache(str(root / CACHE)).cache_notebook_bundle(
-        CacheBundleIn(result.nb, str(path), data=kept), check_validity=False, overwrite=True
-    )
-    return result.time
+    return CacheBundleIn(result.nb, str(path), data=kept)
 
 
 class Progress:
@@ -109,7 +106,7 @@ def execute_all(states, workers, limit, root=ROOT):
     duration = foretold(together(shares, workers))
     count = f"{len(states)} chapters" if len(states) > 1 else "1 chapter"
     print(f"   {count} to execute, up to {workers} side by side: {duration}", flush=True)
-    progress = Progress(shares, workers)
+    progress, cache = Progress(shares, workers), get_cache(str(root / CACHE))
     found, spawn = [], get_context("spawn")
     with ProcessPoolExecutor(workers, mp_context=spawn, initializer=use_local_sockets) as pool:
         pending = {
@@ -117,12 +114,15 @@ def execute_all(states, workers, limit, root=ROOT):
             for path in sorted(states, key=lambda path: -shares[names[path]])
         }
         for result in as_completed(pending):
-            path, taken = pending[result], result.result()
-            progress.finish(names[path], taken)
-            if isinstance(taken, str):
-                found.append(taken)
-            else:
-                executed([path], root)
+            path, done = pending[result], result.result()
+            if isinstance(done, str):
+                progress.finish(names[path], done)
+                found.append(done)
+                continue
+            # Here, in one process: of several each may take out what another is about to write.
+            cache.cache_notebook_bundle(done, check_validity=False, overwrite=True)
+            progress.finish(names[path], done.data["execution_seconds"])
+            executed([path], root)
     return found
 
 
