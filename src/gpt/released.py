@@ -1,7 +1,7 @@
 """What must lie beside a trained model so that somebody else can use it, and repeat its score?
 
     folder/model.safetensors, config.json     the weights, in GPT-2's or Llama's format
-    folder/tokenizer.json                     text to ids (or `vocab.json` with `merges.txt`)
+    folder/tokenizer.json                     text to ids (or vocab.json and merges.txt)
     folder/run.toml                           every setting, and the checksum of the text
 
 In the folder of a run that was not released the weights are `best.pt`: those of the least
@@ -122,7 +122,12 @@ def scores(run: Run, documents: Sequence[Document], *, stride: int | None = None
 def scores_of_ids(
     run: Run, texts: Sequence[Tensor], *, stride: int | None, n_bytes: Sequence[int] | None
 ) -> list[Score]:
-    """The same of M documents in ids, (T_m + 1,) each, from an end token to the next."""
+    """The same of M documents in ids, (T_m + 1,) each, from an end token to the next.
+
+    Args:
+        stride: as of `scores`.
+        n_bytes: of each document; None: its tokenizer loses text.
+    """
     context_length = run.model.config.context_length
     return document_scores(
         run.model,
