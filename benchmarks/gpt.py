@@ -10,18 +10,16 @@ Run by `make bench`. On one thread of the CPU, in float32 unless said otherwise:
   `transformers`.
 
 All have the same weights and must give the same losses and the same texts. In each round all of
-them run, in an order drawn anew, and only ratios are kept: a busy machine slows all of them. Where
-there is a GPU, GPT-2 small is trained there too: `python -m benchmarks.gpt gpu` does only that.
+them run, in an order drawn anew, and only ratios are kept: a busy machine slows all of them. On a
+GPU: `benchmarks.gpu`.
 """
 
 import os
 import random
 import shutil
 import statistics
-import sys
 import tempfile
 import time
-from dataclasses import replace
 from functools import partial
 
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -32,8 +30,7 @@ from torch import nn
 from torch.nn import functional
 
 from benchmarks.shared.plain import PlainBlock
-from benchmarks.shared.rounds import finish, in_turns, seconds
-from next_token.gpus import peak_flops
+from benchmarks.shared.rounds import finish, in_turns
 from src.gpt import pretrained, sampling, training
 from src.gpt.gpt2 import GPT, GPTConfig
 from src.gpt.training import TrainConfig
@@ -320,40 +317,9 @@ def reading(rounds=5, matrices=40, size=768):
     )
 
 
-# ---- on a GPU --------------------------------------------------------------------------------
-
-
-def on_gpu(config=None, texts=32, steps=30, device="cuda"):
-    """Notes on training GPT-2 small in bfloat16 with torch.compile, by the parts of `train`."""
-    config = config or GPTConfig.gpt2("small")
-    config = replace(config, dropout=0.0)
-    length, device = config.context_length, torch.device(device)
-    model = GPT(config, generator=torch.Generator().manual_seed(0)).to(device)
-    ids = torch.randint(config.vocabulary_size, (1_000_000,)).to(device)
-    step = our_step(model, ids, texts, "bfloat16", compiled=True)
-    for number in range(5):  # to compile, and to warm up
-        step(number)
-    _, spent = seconds(lambda: [step(number) for number in range(5, 5 + steps)])
-    speed = steps * texts * length / spent
-    flops = 3 * config.flops_per_token(length) * speed
-    name = torch.cuda.get_device_name() if device.type == "cuda" else "CPU"
-    peak = peak_flops(device, "bfloat16")
-    share = f", {flops / peak:.0%} of the published peak" if peak else ""
-    return [
-        f"- GPU: {name}, {config.parameters:,} parameters, {texts} × {length} tokens a step, "
-        f"bfloat16, torch.compile: {speed:,.0f} tokens a second, {flops / 1e12:.0f} TFLOP/s{share}"
-    ]
-
-
-COMMAND = "python -m benchmarks.gpt gpu"
-
-
 def main():
     transformers.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
-    if sys.argv[1:] == ["gpu"]:
-        print(*on_gpu(), sep="\n")
-        return
     torch.set_num_threads(1)
     random.seed(0)
     torch.manual_seed(0)
@@ -367,10 +333,6 @@ def main():
         notes += lines
         missed += wrong
     notes.append(reading())
-    if torch.cuda.is_available():
-        notes += on_gpu()
-    else:
-        notes.append(f"- GPU: none at hand; where there is one: `{COMMAND}`")
     finish(
         "gpt",
         [
