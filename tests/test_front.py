@@ -77,14 +77,6 @@ def test_the_shorter_paths_follow_the_order_of_the_book():
     assert both == sorted(both)
 
 
-def test_every_chapter_names_what_it_needs_and_only_what_stands_before_it():
-    place = {each.label: number for number, each in enumerate(CHAPTERS)}
-    assert CHAPTERS[0].needs == set()
-    assert all(each.needs for each in CHAPTERS[1:])
-    late = [(x.label, y) for x in CHAPTERS for y in x.needs if place[y] >= place[x.label]]
-    assert late == []
-
-
 # What a chapter names below *You need* although it comes later. A line goes when its first chapter
 # is rewritten: in_the_wild is cut in two, and a_real_model is read without those names.
 LATER = {
@@ -94,38 +86,23 @@ LATER = {
 }
 
 
-def test_what_else_stands_below_you_need_comes_before_the_chapter_too():
+def test_every_chapter_names_what_it_needs_and_only_what_stands_before_it():
     order, late = [each.label for each in CHAPTERS], set()
-    for each in CHAPTERS:
+    assert CHAPTERS[0].needs == set()
+    assert all(each.needs for each in CHAPTERS[1:])
+    for i, each in enumerate(CHAPTERS):
         text = (ROOT / f"{each.page}.md").read_text(encoding="utf-8")
         paragraph = re.search(r"\*\*You need\*\*.*?\n\n", text, re.S)[0]
-        named = set(LABEL.findall(paragraph)) & set(order)
-        late |= {(each.label, x) for x in named if order.index(x) >= order.index(each.label)}
+        late |= {(each.label, x) for x in LABEL.findall(paragraph) if x in order[i:]}
     assert late == LATER
-
-
-ADDRESSES = """
-book: architecture bibliography changes glossary index notation run_it sources topics
-book/attention: attention block encoder_decoder heads masks positions recurrence
-book/gpt: both_sides cache data_overlap gpt1_analysis gpt1_finetuning gpt2 in_context many_cores
-  memorisation microworld optimisation preferences sampling tasks_as_text training zero_shot
-book/likelihood: back_propagation description_length evaluation gradient_descent
-  maximum_likelihood neural ngrams overfitting smoothing surprise text_probability
-book/reference: attention gpt likelihood texts today tokens tools
-book/today: a_real_model adds_up experts fewer_keys linear_attention long_context
-  norms_and_gates small_enough your_own
-book/tokens: bpe bytes embeddings fast_bpe in_the_wild segmentation unigram
-"""  # folders and pages of version 0.2.0; a page that moves leaves one behind that leads on
+    assert not LATER & {(each.label, need) for each in CHAPTERS for need in each.needs}
 
 
 def test_each_address_of_version_0_2_is_still_a_page():
-    folder, gone = "", []
-    for word in ADDRESSES.split():
-        if word.endswith(":"):
-            folder = word.removesuffix(":")
-        elif not (ROOT / folder / f"{word}.md").is_file():
-            gone.append(f"{folder}/{word}")
-    assert gone == []
+    """A page that moves leaves one behind that leads on."""
+    addresses = (ROOT / "tests/addresses.txt").read_text(encoding="utf-8").split()
+    assert addresses
+    assert [each for each in addresses if not (ROOT / f"{each}.md").is_file()] == []
 
 
 def test_what_follows_through_others_is_left_out():
