@@ -31,7 +31,7 @@ TAGS = {
 SECTIONS = ["Experiment", "What this does not show", "Summary", "Exercises", "Further reading"]
 LEVELS = ["★", "★★", "★★★"]
 SUMMARY_ITEMS = 3
-LEAST_EXERCISES = 5
+LEAST_EXERCISES = 3
 FEWEST_KEYS, MOST_KEYS = 4, 7
 WIDEST_CODE = 80  # what the built page shows without scrolling
 
@@ -263,7 +263,7 @@ def numbered_items(page, first, last):
             line = None
 
 
-def has_five_exercises_of_all_levels(page):
+def has_exercises_of_all_levels(page):
     exercises = [d for d in page.directives if d.name == "exercise-start"]
     line = (page.section("Exercises") or (len(page.lines),))[0]
     if len(exercises) < LEAST_EXERCISES:
@@ -330,7 +330,7 @@ CHAPTER_RULES = [
     marks_its_key_cells,
     describes_its_figures,
     summarises_in_three_sentences,
-    has_five_exercises_of_all_levels,
+    has_exercises_of_all_levels,
     solves_each_exercise,
     cites_further_reading,
 ]

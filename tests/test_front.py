@@ -11,7 +11,7 @@ import pytest
 import torch
 from chapters import ROOT, read
 from picture import sources, taken_from
-from prerequisites import chapters, columns, hours, reduced
+from prerequisites import LABEL, chapters, columns, hours, reduced
 from test_topics import slug
 
 from src.texts.microworld import MicroWorld
@@ -77,12 +77,32 @@ def test_the_shorter_paths_follow_the_order_of_the_book():
     assert both == sorted(both)
 
 
+# What a chapter names below *You need* although it comes later. A line goes when its first chapter
+# is rewritten: in_the_wild is cut in two, and a_real_model is read without those names.
+LATER = {
+    ("in_the_wild", "embeddings"),
+    ("a_real_model", "norms_and_gates"),
+    ("a_real_model", "fewer_keys"),
+}
+
+
 def test_every_chapter_names_what_it_needs_and_only_what_stands_before_it():
-    place = {each.label: number for number, each in enumerate(CHAPTERS)}
+    order, late = [each.label for each in CHAPTERS], set()
     assert CHAPTERS[0].needs == set()
     assert all(each.needs for each in CHAPTERS[1:])
-    late = [(x.label, y) for x in CHAPTERS for y in x.needs if place[y] >= place[x.label]]
-    assert late == []
+    for i, each in enumerate(CHAPTERS):
+        text = (ROOT / f"{each.page}.md").read_text(encoding="utf-8")
+        paragraph = re.search(r"\*\*You need\*\*.*?\n\n", text, re.S)[0]
+        late |= {(each.label, x) for x in LABEL.findall(paragraph) if x in order[i:]}
+    assert late == LATER
+    assert not LATER & {(each.label, need) for each in CHAPTERS for need in each.needs}
+
+
+def test_each_address_of_version_0_2_is_still_a_page():
+    """A page that moves leaves one behind that leads on."""
+    addresses = (ROOT / "tests/addresses.txt").read_text(encoding="utf-8").split()
+    assert addresses
+    assert [each for each in addresses if not (ROOT / f"{each}.md").is_file()] == []
 
 
 def test_what_follows_through_others_is_left_out():

@@ -260,13 +260,13 @@ CHAPTERS = (
     "text_probability",
     "maximum_likelihood",
     "surprise",
-    "description_length",
     "ngrams",
     "smoothing",
     "gradient_descent",
     "neural",
     "back_propagation",
     "overfitting",
+    "description_length",
     "evaluation",
 )
 ENTRIES = (
@@ -274,8 +274,8 @@ ENTRIES = (
     Entry("text_probability", "the true table", true_table),
     Entry("maximum_likelihood", "frequencies of tokens", functools.partial(frequencies, order=1)),
     Entry("maximum_likelihood", "frequencies of pairs", functools.partial(frequencies, order=2)),
-    Entry("description_length", "pairs, counts begin at ½", pairs_from_half),
     Entry("ngrams", "back-off, order 3", back_off),
+    Entry("smoothing", "pairs, counts begin at ½", pairs_from_half),
     Entry("smoothing", "Kneser–Ney", kneser_ney),
     Entry("neural", "window network", window_network),
 )
