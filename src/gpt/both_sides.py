@@ -46,7 +46,8 @@ class EncoderLM(Configured):
 
     def __init__(self, config: GPTConfig, *, segments: int = 0, generator: torch.Generator):
         super().__init__()
-        _check_tied(config)
+        if not config.tied:
+            raise ValueError("expected a configuration with tied=True, got tied=False")
         self.config, self.n_segments = config, segments
         self.embedding = nn.Parameter(torch.empty(config.vocabulary_size, config.channels))
         self.positions = positions_of(config, generator=generator)
@@ -87,11 +88,10 @@ class EncoderLM(Configured):
         if self.positions is not None:
             x = x + self.positions(ids.shape[1])
         if self.segments is not None:
-            x = x + functional.embedding(
-                torch.zeros_like(ids) if segments is None else segments, self.segments
-            )
+            segments = torch.zeros_like(ids) if segments is None else segments
+            x = x + functional.embedding(segments, self.segments)
         elif segments is not None:
-            raise ValueError("expected no segments for a model without them, got some: segments=2")
+            raise ValueError("expected no segments for a model built without: segments=2")
         return self.encoder(self.dropout(x), mask=mask)
 
     def extracted(self, ids: Tensor, lengths: Tensor) -> Tensor:
@@ -116,8 +116,9 @@ class EncoderLM(Configured):
         return super().settings | {"segments": self.n_segments}
 
 
-_OF_BOTH = {"vocabulary_size", "context_length", "layers", "heads", "channels", "hidden", "norm"}
-_OF_BOTH |= {"dropout", "initial_std", "scaled_residuals"}  # what an encoder-decoder can be told
+# What an encoder-decoder can be told; all else has its default.
+_SETTINGS = {"vocabulary_size", "context_length", "layers", "heads", "channels", "hidden", "norm"}
+_SETTINGS |= {"dropout", "initial_std", "scaled_residuals"}
 
 
 class EncoderDecoderLM(Configured, EncoderDecoder):
@@ -142,14 +143,11 @@ class EncoderDecoderLM(Configured, EncoderDecoder):
         padding: int | None = None,
         generator: torch.Generator,
     ):
-        _check_tied(config)
-        unusual = config.unusual(_OF_BOTH)
+        unusual = config.unusual(_SETTINGS)
         if config.width != 4 * config.channels:
             unusual["hidden"] = config.hidden
         if unusual:
-            raise ValueError(
-                f"expected an encoder-decoder with the defaults of GPTConfig, got {unusual}"
-            )
+            raise ValueError(f"expected the defaults of GPTConfig, got {unusual}")
         super().__init__(
             config.vocabulary_size,
             config.vocabulary_size,
@@ -216,8 +214,3 @@ class EncoderDecoderLM(Configured, EncoderDecoder):
                 if written[-1] == stop:
                     return written[1:-1]
         return written[1:]
-
-
-def _check_tied(config: GPTConfig) -> None:
-    if not config.tied:
-        raise ValueError("expected a configuration with tied=True, got tied=False")
