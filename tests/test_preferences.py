@@ -351,8 +351,11 @@ NONE, FEW, NO_RIVAL = torch.zeros(K), torch.zeros(K - 1), torch.tensor([0.0, -ma
 @pytest.mark.parametrize(
     ("work", "message"),
     [
-        (lambda: answer_batch([([1], [2]), ([1], [])]), "one token each, got 1 and 0 in pair 1"),
-        (lambda: answer_batch([([], [2])]), "one token each, got 0 and 1 in pair 0"),
+        (
+            lambda: answer_batch([([1], [2]), ([1], [])]),
+            r"tokens in .*answer, got \(\[1\], \[\]\) as pair 1",
+        ),
+        (lambda: answer_batch([([], [2])]), "as pair 0"),
         (lambda: drawn_from(NONE, FEW, 1), "of one shape"),
         (lambda: drawn_from(NO_RIVAL, torch.zeros(2), 1), "no rival"),
         (lambda: tilted(NONE, FEW, beta=1.0), "of one shape"),
@@ -383,7 +386,7 @@ def test_what_cannot_be_is_refused(work, message):
         ((0.0, math.nan), "finite beta", lambda x: penalised(NONE, NONE, NONE, beta=x)),
         ((0.0, math.nan), "finite beta", lambda x: dpo_loss(NONE, NONE, NONE, NONE, beta=x)),
         ((0.0, math.nan), "finite beta", lambda x: rolled_out(2, beta=x)),
-        ((-0.1, 1.1, math.nan), "from 0", lambda x: preference_loss(NONE, NONE, NONE + x)),
+        ((-0.1, 1.1), "from 0", lambda x: preference_loss(NONE, NONE, NONE + x)),
         ((0.0, 1.0, -0.2, math.nan), "a clip", lambda x: ppo_loss(NONE, NONE, NONE, clip=x)),
     ],
 )

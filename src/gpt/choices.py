@@ -112,7 +112,7 @@ def choice_scores(
     Source: Brown et al. 2020, section 2.4; Holtzman et al. 2021 (against an unconditional prompt).
     """
     nats = _choice_nats(model, items, context_length, batch_size)
-    alone: Sequence[Sequence[float | None]] = [[None] * len(own) for own in nats]
+    alone: Sequence[Sequence[float | None]] = [[None] * len(choices) for _, choices in items]
     if unconditional is not None:
         bare = [(unconditional, choices) for _, choices in items]
         alone = _choice_nats(model, bare, context_length, batch_size)

@@ -107,8 +107,8 @@ class InputForms:
             raise TypeError(f"expected a tuple of texts as example {number}, got {texts!r}")
         count = {"classification": 1, "choice": 1 + len(self.labels)}.get(self.family, 2)
         if len(texts) != count:
-            message = f"expected {count} texts for {self.family}, got {len(texts)}"
-            raise ValueError(f"{message} in example {number}")
+            expected = f"{count} texts for {self.family}"
+            raise ValueError(f"expected {expected}, got {len(texts)} in example {number}")
         encoded = [self.tokenizer.encode(text) for text in texts]
         if not all(encoded):
             raise ValueError(f"expected at least one token in each text, got {texts} as {number}")

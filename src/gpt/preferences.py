@@ -58,10 +58,7 @@ def answer_batch(pairs: Sequence[tuple[Ids, Ids]]) -> Answers:
     for number, pair in enumerate(pairs):
         request, answer = (torch.as_tensor(part, dtype=torch.long) for part in pair)
         if not len(request) or not len(answer):
-            raise ValueError(
-                f"expected a request and an answer of at least one token each, got {len(request)} "
-                f"and {len(answer)} in pair {number}; an end token counts"
-            )
+            raise ValueError(f"expected tokens in request and answer, got {pair} as pair {number}")
         rows.append(torch.cat([request, answer.to(request.device)]))
         places = torch.arange(1, len(rows[-1]), device=request.device)  # of the targets
         masks.append(places >= len(request))
@@ -108,10 +105,8 @@ def preference_loss(first: Tensor, second: Tensor, preferred: Tensor | None = No
         _check(first, second)
         return -functional.logsigmoid(first - second)
     _check(first, second, preferred)
-    if not ((preferred >= 0) & (preferred <= 1)).all():
-        raise ValueError(
-            f"expected preferences from 0 (the second) to 1 (the first), got {preferred}"
-        )
+    if preferred.min() < 0 or preferred.max() > 1:
+        raise ValueError(f"expected preferences from 0 (second) to 1 (first), got {preferred}")
     logit = first - second
     return functional.binary_cross_entropy_with_logits(
         logit, preferred.to(logit.dtype), reduction="none"

@@ -232,18 +232,16 @@ def facts(
         for i, country in enumerate(COUNTRIES[: world.countries])
         if unasked(i, j) != asked
     ]
-    kinds = {name: VALUES.get(name, CAPITALS[: world.countries]) for name in ATTRIBUTES}
-    values = {(what, where): world.fact(where, what) for what, where in pairs}
     form = "the {} of {} is" if wording is None else WORDINGS["facts"][wording]
     texts = world.only("facts", demonstrations=0.0, longest=min(world.longest, 36))
 
     def draw(words: tuple[str, ...]) -> Item | None:
-        attribute, country = pair = rng.choice(pairs)
+        attribute, country = rng.choice(pairs)
         if country in words:
             return None
-        choices = kinds[attribute]
-        prompt = " ".join((*words[:-1], form.format(*pair)))
-        return Item(prompt, tuple(choices), choices.index(values[pair]))
+        choices = VALUES.get(attribute, CAPITALS[: world.countries])
+        prompt = " ".join((*words[:-1], form.format(attribute, country)))
+        return Item(prompt, tuple(choices), choices.index(world.fact(country, attribute)))
 
     return _distinct(draw, texts, count, generator)
 
