@@ -174,14 +174,13 @@ class RNN(_WithStates):
     @torch.no_grad()
     def _initialise(self, tied: bool, generator: torch.Generator) -> None:
         self.embedding.weight.normal_(generator=generator)
-        for name, parameter in self.recurrence.named_parameters():
-            if name.startswith("bias"):
-                parameter.zero_()
-            elif name.startswith("weight_ih"):
-                parameter.normal_(generator=generator).div_(math.sqrt(parameter.shape[1]))
-            else:  # orthogonal: what a state holds is turned, not shrunk (Saxe et al. 2014)
-                for gate in parameter.split(self.recurrence.hidden_size):
-                    nn.init.orthogonal_(gate, generator=generator)
+        for weight, hidden_weight, *biases in self.recurrence.all_weights:
+            weight.normal_(generator=generator).div_(math.sqrt(weight.shape[1]))
+            # Orthogonal: what a state holds is turned, not shrunk (Saxe et al. 2014).
+            for gate in hidden_weight.split(self.recurrence.hidden_size):
+                nn.init.orthogonal_(gate, generator=generator)
+            for bias in biases:
+                bias.zero_()
         self.output.bias.zero_()
         if tied:
             self.output.weight = self.embedding.weight
@@ -300,13 +299,12 @@ class CausalConvolution(_WithStates):
     @torch.no_grad()
     def _initialise(self, generator: torch.Generator) -> None:
         self.embedding.weight.normal_(generator=generator)
-        for parameter in self.convolutions.parameters():
-            if parameter.ndim == 1:  # a bias
-                parameter.zero_()
-                continue
+        for convolution in self.convolutions:
+            weight, bias = convolution.parameters()
             # Variance 2 / fan-in makes up for ReLU (He et al. 2015); all layers add that once.
-            fan_in = parameter[0].numel() * len(self.convolutions)
-            parameter.normal_(generator=generator).mul_(math.sqrt(2 / fan_in))
+            fan_in = weight[0].numel() * len(self.convolutions)
+            weight.normal_(generator=generator).mul_(math.sqrt(2 / fan_in))
+            bias.zero_()
         self.output.weight.zero_()
         self.output.bias.zero_()
 
