@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from src.gpt import data_overlap
-from src.gpt.data_overlap import BloomFilter, Seen, bloom_size, false_positive_rate, remember
+from src.gpt.data_overlap import BloomFilter, NgramSet, bloom_size, false_positive_rate, remember
 
 calmly = settings(deadline=None)  # a busy machine is no counter-example
 rates = st.floats(1e-9, 0.999)
@@ -145,7 +145,7 @@ def test_overlap_by_hand():
     tests = ["the CAT, sat: on a mat", "dog ran", "a dog\nran", "all of it new"]
     for seen in kinds(TRAINING, 3):
         report = seen.overlap(tests)
-        assert report.found.tolist() == [2, 0, 1, 0]
+        assert report.matches.tolist() == [2, 0, 1, 0]
         assert report.grams.tolist() == [4, 0, 1, 2]
         assert report.share == 3 / 7
         assert report.short == (1,)
@@ -158,7 +158,7 @@ def test_no_ngram_crosses_the_border_of_a_document_and_each_counts_as_often_as_i
         assert seen.flags("the mat a").tolist() == [False]
         assert seen.flags("mat a dog").tolist() == [False]
     for seen in kinds(["x y"], 2):
-        assert seen.overlap(["x y x y x y z"]).found.tolist() == [3]
+        assert seen.overlap(["x y x y x y z"]).matches.tolist() == [3]
 
 
 def test_the_error_is_that_of_a_ratio_of_documents():
@@ -175,7 +175,7 @@ def test_the_error_is_that_of_a_ratio_of_documents():
 def test_a_filter_reports_no_less_than_the_exact_set(texts):
     exact = remember([*TRAINING, "a b a b a"], n=2)
     tests = [*texts, "a b"]
-    few_bits = Seen(2, BloomFilter(bits=29, hashes=2))
+    few_bits = NgramSet(2, BloomFilter(bits=29, hashes=2))
     few_bits.grams.update(exact.grams)
-    assert (few_bits.overlap(tests).found >= exact.overlap(tests).found).all()
+    assert (few_bits.overlap(tests).matches >= exact.overlap(tests).matches).all()
     assert few_bits.overlap(tests).grams.tolist() == exact.overlap(tests).grams.tolist()

@@ -438,19 +438,9 @@ def test_the_first_of_equal_choices_is_taken_and_what_is_impossible_never():
         ([[3]], [[[1]]], {}, "2 choices or more, got 1 in item 0"),
         ([[3]], [[[1], []]], {}, "1 or more tokens.* for a choice of item 0"),
         ([[]], [[[1], [2]]], {}, "for the prompt of item 0, .* begin a text, an empty one too"),
-        (
-            [[3, 3, 3]],
-            [[[1], [2, 2]]],
-            {},
-            "a context of 3 tokens to hold the prompt of item 0 .*, got 3 and 2",
-        ),
+        ([[3, 3, 3]], [[[1], [2, 2]]], {}, "of 3 tokens to hold the prompt of item 0.* 3 and 2"),
         ([[3]], [[[1], [2]]], {"unconditional": tensor([1])[1:]}, "1 or more tokens"),
-        (
-            [[3]],
-            [[[1], [2, 2]]],
-            {"unconditional": tensor([3, 3, 3])},
-            "got 3 and 2",
-        ),
+        ([[3]], [[[1], [2, 2]]], {"unconditional": tensor([3, 3, 3])}, "got 3 and 2"),
         ([[3]], [[[1], [2]]], {"n_bytes": [[1]]}, "zip"),
     ],
 )
@@ -470,11 +460,7 @@ def test_logits_that_are_no_numbers_are_refused():
         (ChoiceScore(Score(1.0, 1)), "mean", "one of"),
         (ChoiceScore(Score(1.0, 1)), "per byte", "knows its bytes"),
         (ChoiceScore(Score(1.0, 1)), "against unconditional", "with unconditional="),
-        (
-            ChoiceScore(Score(1.0, 1), math.inf),
-            "against unconditional",
-            "after the unconditional prompt",
-        ),
+        (ChoiceScore(Score(1.0, 1), math.inf), "against unconditional", "are possible after the"),
     ],
 )
 def test_a_measure_that_cannot_be_taken_is_refused(score, by, message):

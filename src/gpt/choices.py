@@ -35,8 +35,8 @@ MEASURES = ("sum", "per token", "per byte", "against unconditional")
 class ChoiceScore:
     """What a choice cost after its prompt, and what a choice between choices is made by.
 
-    >>> found = ChoiceScore(Score(nats=6.0, tokens=3, n_bytes=12), alone=8.0)
-    >>> found.measure("sum"), found.measure("per token"), found.measure("against unconditional")
+    >>> yes = ChoiceScore(Score(nats=6.0, tokens=3, n_bytes=12), alone=8.0)
+    >>> yes.measure("sum"), yes.measure("per token"), yes.measure("against unconditional")
     (-6.0, -2.0, 2.0)
 
     Attributes:
@@ -126,7 +126,7 @@ def choice_scores(
 
 def chosen(scores: Sequence[Sequence[ChoiceScore]], by: str = "sum") -> list[int]:
     """Which choice of each item is best by one of `MEASURES`; the first of several equally good."""
-    measured = [[each.measure(by) for each in of_item] for of_item in scores]
+    measured = [[each.measure(by) for each in row] for row in scores]
     return [values.index(max(values)) for values in measured]
 
 

@@ -130,11 +130,11 @@ class BloomFilter:
         Raises:
             TypeError: one string instead of several, or an item that is not a string.
         """
-        found = [
+        parts = [
             ((self._bytes[places >> 3] >> (places & 7).astype(np.uint8)) & 1).all(-1)  # (N,)
             for places in self._places(items)
         ]
-        return np.concatenate(found) if found else np.zeros(0, dtype=bool)
+        return np.concatenate(parts) if parts else np.zeros(0, dtype=bool)
 
     def __contains__(self, item: str) -> bool:
         return bool(self.contains([item])[0])
@@ -163,31 +163,31 @@ def _check_several(items: Iterable[object], name: str) -> None:
 
 @dataclass(frozen=True)
 class Overlap:
-    """For each of D documents, how many of its n-grams were found.
+    """For each of D documents, how many of its n-grams were seen.
 
     Attributes:
-        found: (D,), the n-grams found, each counted as often as it occurs.
+        matches: (D,), the n-grams that were seen, each counted as often as it occurs.
         grams: (D,), all of them; 0 for a document with fewer than n words.
     """
 
-    found: np.ndarray
+    matches: np.ndarray
     grams: np.ndarray
 
     @property
     def share(self) -> float:
-        """The n-grams found in all documents together, as a share of all n-grams."""
-        return float(self.found.sum() / self.grams.sum())
+        """The n-grams seen, in all documents together, as a share of all n-grams."""
+        return float(self.matches.sum() / self.grams.sum())
 
     @property
     def error(self) -> float:
         """The standard error of `share` if the documents are a sample, as n-grams are not."""
-        rest = self.found - self.share * self.grams
+        rest = self.matches - self.share * self.grams
         return float(np.sqrt(np.square(rest).sum()) / self.grams.sum())
 
     @property
     def shares(self) -> np.ndarray:
         """The share of each document, (D,); NaN where it is too short to have an n-gram."""
-        return np.where(self.grams > 0, self.found / np.maximum(self.grams, 1), np.nan)
+        return np.where(self.grams > 0, self.matches / np.maximum(self.grams, 1), np.nan)
 
     @property
     def short(self) -> tuple[int, ...]:
@@ -196,7 +196,7 @@ class Overlap:
 
 
 @dataclass(frozen=True)
-class Seen:
+class NgramSet:
     """The word n-grams of the training texts; see `remember`.
 
     Attributes:
@@ -238,7 +238,9 @@ class Seen:
         return Overlap(np.array([each.sum() for each in flags], dtype=np.int64), grams)
 
 
-def remember(texts: Sequence[str], *, n: int = 8, rate: float | None = None, seed: int = 0) -> Seen:
+def remember(
+    texts: Sequence[str], *, n: int = 8, rate: float | None = None, seed: int = 0
+) -> NgramSet:
     """The n-grams of some texts, exactly or in a Bloom filter.
 
     Args:
@@ -260,4 +262,4 @@ def remember(texts: Sequence[str], *, n: int = 8, rate: float | None = None, see
         grams = BloomFilter.sized(count, rate=rate, seed=seed)
     for text in texts:
         grams.update(word_ngrams(text, n))
-    return Seen(n, grams)
+    return NgramSet(n, grams)

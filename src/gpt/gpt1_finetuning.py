@@ -259,7 +259,7 @@ def finetune(
         dropout=config.dropout,
         generator=generator,
     )
-    held_out = list(_chunks(validation, torch.arange(len(validation[1])), _SCORED))
+    validation_batches = list(_chunks(validation, torch.arange(len(validation[1])), _SCORED))
     history, all_layers = History(), len(backbone.layers()) - 2
     stages = [(config.head_first, all_layers)] if config.head_first else []
     for steps, frozen in [*stages, (config.steps, config.frozen)]:
@@ -273,7 +273,7 @@ def finetune(
                 schedule=linear_decay(steps, warm_up=int(config.warm_up * steps)),
                 weight_decay=config.weight_decay,
                 optimiser=partial(_adamw, model),
-                validation=held_out,
+                validation=validation_batches,
                 every=config.every,
                 keep_best=True,
                 nats_of=partial(_joint_nats, auxiliary=config.auxiliary),

@@ -68,8 +68,8 @@ def induction_score(weights: Tensor, ids: Tensor, *, where: Tensor | None = None
         asks = asks & where
     if not asks.any():
         raise ValueError("expected a token that occurs twice in its text, got none: nothing to see")
-    found = (weights * targets[:, None]).sum(-1)  # (B, H, T)
-    return (found * asks[:, None]).sum((0, 2)) / asks.sum()
+    given = (weights * targets[:, None]).sum(-1)  # (B, H, T)
+    return (given * asks[:, None]).sum((0, 2)) / asks.sum()
 
 
 def induction_targets(ids: Tensor) -> Tensor:
@@ -106,12 +106,12 @@ def ablated(
     """
     if by not in ("zero", "mean"):
         raise ValueError(f'expected by "zero" or "mean", got {by!r}')
-    found = {n: m for n, m in model.named_modules() if isinstance(m, MultiHeadAttention)}
-    if missing := heads.keys() - found.keys():
-        raise ValueError(f"expected modules with heads among {[*found]}, got {[*missing]}")
+    modules = {n: m for n, m in model.named_modules() if isinstance(m, MultiHeadAttention)}
+    if missing := heads.keys() - modules.keys():
+        raise ValueError(f"expected modules with heads among {[*modules]}, got {[*missing]}")
     hooks = [
-        found[name].output.register_forward_pre_hook(
-            partial(_replaced, heads=which, n_heads=found[name].heads, by=by)
+        modules[name].output.register_forward_pre_hook(
+            partial(_replaced, heads=which, n_heads=modules[name].heads, by=by)
         )
         for name, which in heads.items()
     ]

@@ -131,13 +131,13 @@ class TextModel:
     def write(self, items: Sequence[Item], *, stop: str = ".") -> list[str]:
         """What the model goes on with after each prompt, up to a word that ends the answer."""
         most = max(len(self.encode(item.answer)) for item in items) + 1
-        (of_stop,) = self.encode(stop)
+        (stop_id,) = self.encode(stop)
         answers = greedy_answers(
             self.model,
             [self.prompt(item.prompt) for item in items],
             context_length=self.context_length,
             max_new_tokens=most,
-            stop=of_stop,
+            stop=stop_id,
         )
         return [self.decode(ids.tolist()) for ids in answers]
 
@@ -149,7 +149,7 @@ def accuracy(
     items: Sequence[Item], scores: Sequence[Sequence[ChoiceScore]], by: str = "sum"
 ) -> float:
     """The share of items whose right choice is the best by one of `choices.MEASURES`."""
-    return fmean(found == item.label for found, item in zip(chosen(scores, by), items, strict=True))
+    return fmean(best == item.label for best, item in zip(chosen(scores, by), items, strict=True))
 
 
 def chance(items: Sequence[Item]) -> float:
@@ -168,8 +168,8 @@ def ceiling(world: MicroWorld, items: Sequence[Item]) -> float:
         if world.log_prob(item.prompt) == -math.inf:
             raise ValueError(f"expected prompts that the language can say, got {item.prompt!r}")
     best = []
-    for of_item in TextModel.from_world(world).scores(items):
-        probs = [math.exp(each.measure("sum")) for each in of_item]
+    for row in TextModel.from_world(world).scores(items):
+        probs = [math.exp(each.measure("sum")) for each in row]
         best.append(max(probs) / sum(probs))
     return fmean(best)
 
@@ -383,13 +383,13 @@ def _distinct(
     Raises:
         ValueError: that many documents in a row gave none.
     """
-    found: dict[str, Item] = {}
+    items: dict[str, Item] = {}
     documents, idle = world.documents(generator=generator, at_once=200), 0
-    while len(found) < count:
+    while len(items) < count:
         item = draw(next(documents).words)
         idle += 1
-        if item is not None and item.prompt not in found:
-            found[item.prompt], idle = item, 0
+        if item is not None and item.prompt not in items:
+            items[item.prompt], idle = item, 0
         if idle > patience:
-            raise ValueError(f"expected {count} different items, got {len(found)}: ask for fewer")
-    return list(found.values())
+            raise ValueError(f"expected {count} different items, got {len(items)}: ask for fewer")
+    return list(items.values())
