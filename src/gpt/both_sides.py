@@ -80,10 +80,7 @@ class EncoderLM(Configured):
         """
         check_batch(ids, self.config.vocabulary_size)
         if ids.shape[1] > self.context_length:
-            raise ValueError(
-                f"expected at most {self.context_length} tokens, the model's context, got "
-                f"{ids.shape[1]}"
-            )
+            raise ValueError(f"expected {self.context_length} tokens at most, got {ids.shape[1]}")
         x = functional.embedding(ids, self.embedding)
         if self.positions is not None:
             x = x + self.positions(ids.shape[1])

@@ -268,8 +268,8 @@ def beam_search(
 def _rows(prompts: Prompts) -> list[Tensor]:
     rows = [torch.as_tensor(row, dtype=torch.long).cpu() for row in prompts]
     if not rows or any(row.ndim != 1 or not len(row) for row in rows):
+        shapes = [tuple(row.shape) for row in rows]
         raise ValueError(
-            "expected texts of at least one token each to begin with; begin an empty text with the "
-            f"end token, and give one text as [text]; got shapes {[tuple(r.shape) for r in rows]}"
+            f"expected texts of at least one token each, such as [[end]], got {shapes}"
         )
     return rows
