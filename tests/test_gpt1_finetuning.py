@@ -165,6 +165,9 @@ def test_the_four_forms_are_those_of_the_paper():
     }
     for family, (texts, expected) in forms.items():
         assert sequences(family, texts, vocabulary_size=10) == expected
+    for family, texts in (("classification", [a, b]), ("regression", [a]), ("similarity", [a])):
+        with pytest.raises(ValueError, match=f"got '{family}' and {len(texts)}"):
+            sequences(family, texts, vocabulary_size=10)
 
 
 def test_a_text_that_is_too_long_is_refused_with_all_numbers_and_one_that_just_fits_is_taken():

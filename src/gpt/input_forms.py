@@ -35,18 +35,20 @@ def sequences(
         texts: the ids of each text: text | premise, hypothesis | first, second | context, choices.
         vocabulary_size: V; the new tokens come after it.
     Raises:
-        ValueError: not as many texts as the family has.
+        ValueError: another family, or not as many texts as it has.
     """
     start, delim, extract = (vocabulary_size + token for token in (START, DELIM, EXTRACT))
-    if family == "classification":
-        (text,) = texts
-        return [[start, *text, extract]]
-    if family == "choice":
-        context, *choices = texts
-        pairs = [(context, choice) for choice in choices]
-    else:
-        one, other = texts
-        pairs = [(one, other), (other, one)] if family == "similarity" else [(one, other)]
+    match family, texts:
+        case "classification", [text]:
+            return [[start, *text, extract]]
+        case "entailment", [premise, hypothesis]:
+            pairs = [(premise, hypothesis)]
+        case "similarity", [one, other]:
+            pairs = [(one, other), (other, one)]
+        case "choice", [context, *choices]:
+            pairs = [(context, choice) for choice in choices]
+        case _:
+            raise ValueError(f"expected a family and its texts, got {family!r} and {len(texts)}")
     return [[start, *one, delim, *two, extract] for one, two in pairs]
 
 
