@@ -71,8 +71,8 @@ def lstm_step(
     return o.sigmoid() * cell.tanh(), cell
 
 
-class _WithStates(nn.Module):
-    """What all have in common: ids -> embeddings -> states -> logits, and `end` between texts."""
+class StateModel(nn.Module):
+    """What all here have in common: ids -> embeddings -> states -> logits, each text by itself."""
 
     vocabulary_size: int
     end: int | None
@@ -112,7 +112,7 @@ class _WithStates(nn.Module):
         return self.output(self.dropout(states))
 
 
-class RNN(_WithStates):
+class RNN(StateModel):
     """A simple recurrent language model: its state is all that it knows of the past.
 
     With `end`, the state is set back to zero before an end token is read, so nothing is carried
@@ -252,7 +252,7 @@ def causal_convolution(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     return sum(terms) + bias
 
 
-class CausalConvolution(_WithStates):
+class CausalConvolution(StateModel):
     """A stack of causal convolutions, each added to what it reads: u + convolution(activation(u)).
 
     It sees layers * (width - 1) + 1 tokens, the current one included. Before the beginning there
