@@ -122,7 +122,11 @@ def test_initial_weights_are_those_of_the_configuration():
         (lambda: encoder()(torch.full((1, 3), V)), "ids from 0 to 16"),
         (lambda: encoder()(ids(1, 3), None, ids(1, 3)), "no segments .* segments=2"),
         (lambda: encoder(replace(CONFIG, tied=False)), "tied=True, got tied=False"),
-        (lambda: translator(replace(CONFIG, tied=False)), "defaults of .*'tied': False"),
+        (lambda: translator(replace(CONFIG, tied=False)), "tied=True, got tied=False"),
+        (
+            lambda: translator(replace(CONFIG, activation="relu")),
+            "defaults of .*'activation': 'relu'",
+        ),
         (lambda: translator(replace(CONFIG, hidden=8)), "defaults of GPTConfig, got {'hidden': 8}"),
     ],
 )

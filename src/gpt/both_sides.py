@@ -46,8 +46,7 @@ class EncoderLM(Configured):
 
     def __init__(self, config: GPTConfig, *, segments: int = 0, generator: torch.Generator):
         super().__init__()
-        if not config.tied:
-            raise ValueError("expected a configuration with tied=True, got tied=False")
+        _check_tied(config)
         self.config, self.n_segments = config, segments
         self.embedding = nn.Parameter(torch.empty(config.vocabulary_size, config.channels))
         self.positions = positions_of(config, generator=generator)
@@ -113,9 +112,8 @@ class EncoderLM(Configured):
         return super().settings | {"segments": self.n_segments}
 
 
-# What an encoder-decoder can be told; all else has its default.
-_SETTINGS = {"vocabulary_size", "context_length", "layers", "heads", "channels", "hidden", "norm"}
-_SETTINGS |= {"dropout", "initial_std", "scaled_residuals"}
+_OF_BOTH = {"vocabulary_size", "context_length", "layers", "heads", "channels", "hidden", "norm"}
+_OF_BOTH |= {"dropout", "initial_std", "scaled_residuals"}  # what an encoder-decoder can be told
 
 
 class EncoderDecoderLM(Configured, EncoderDecoder):
@@ -140,11 +138,14 @@ class EncoderDecoderLM(Configured, EncoderDecoder):
         padding: int | None = None,
         generator: torch.Generator,
     ):
-        unusual = config.unusual(_SETTINGS)
+        _check_tied(config)
+        unusual = config.unusual(_OF_BOTH)
         if config.width != 4 * config.channels:
             unusual["hidden"] = config.hidden
         if unusual:
-            raise ValueError(f"expected the defaults of GPTConfig, got {unusual}")
+            raise ValueError(
+                f"expected an encoder-decoder with the defaults of GPTConfig, got {unusual}"
+            )
         super().__init__(
             config.vocabulary_size,
             config.vocabulary_size,
@@ -211,3 +212,8 @@ class EncoderDecoderLM(Configured, EncoderDecoder):
                 if written[-1] == stop:
                     return written[1:-1]
         return written[1:]
+
+
+def _check_tied(config: GPTConfig) -> None:
+    if not config.tied:
+        raise ValueError("expected a configuration with tied=True, got tied=False")
