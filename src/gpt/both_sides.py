@@ -79,19 +79,15 @@ class EncoderLM(Configured):
         """
         check_batch(ids, self.config.vocabulary_size)
         if ids.shape[1] > self.context_length:
-            raise ValueError(
-                f"expected at most {self.context_length} tokens, the model's context, got "
-                f"{ids.shape[1]}"
-            )
+            raise ValueError(f"expected {self.context_length} tokens at most, got {ids.shape[1]}")
         x = functional.embedding(ids, self.embedding)
         if self.positions is not None:
             x = x + self.positions(ids.shape[1])
         if self.segments is not None:
-            x = x + functional.embedding(
-                torch.zeros_like(ids) if segments is None else segments, self.segments
-            )
+            segments = torch.zeros_like(ids) if segments is None else segments
+            x = x + functional.embedding(segments, self.segments)
         elif segments is not None:
-            raise ValueError("expected no segments for a model without them, got some: segments=2")
+            raise ValueError("expected no segments for a model built without: segments=2")
         return self.encoder(self.dropout(x), mask=mask)
 
     def extracted(self, ids: Tensor, lengths: Tensor) -> Tensor:
