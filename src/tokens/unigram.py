@@ -18,7 +18,6 @@ in logarithms and plain Python. Source: Kudo 2018, section 3. Derived in `tokens
 from __future__ import annotations
 
 import math
-import os
 import random
 import warnings
 from collections import Counter
@@ -28,7 +27,6 @@ from itertools import chain, repeat
 from typing import NamedTuple
 
 from ..tools.progress import progress as progress_bar
-from . import files
 from .bpe import count_words, split_words
 from .bytes import END, Tokenizer, check_text, enumerated, special_names
 
@@ -463,29 +461,6 @@ class UnigramTokenizer(Tokenizer):
         """The posterior of each token at each place of one word; see `posteriors`."""
         check_text(word)
         return posteriors(self._lattice(word.encode()), self.log_probs)
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write everything to one JSON file, which `load` reads."""
-        log_probs = dict(zip(self.pieces, self.log_probs, strict=True))
-        files.write_unigram(
-            path, log_probs=log_probs, specials=[*self.specials], pattern=self.pattern
-        )
-
-    @classmethod
-    def load(
-        cls, path: str | os.PathLike[str], *, pattern: str | None = PATTERN
-    ) -> UnigramTokenizer:
-        """The tokenizer that `save` wrote.
-
-        Args:
-            path: the file.
-            pattern: one that the file may have besides `PATTERN` and none, as for
-                `BytePairTokenizer.load`.
-        Raises:
-            ValueError: the file is not such a file, or not whole, or not in order.
-        """
-        with files.naming(path):
-            return cls(**files.read_unigram(path, patterns=(None, PATTERN, pattern)))
 
     def _words(self, text: str) -> Iterator[bytes]:
         check_text(text)

@@ -27,9 +27,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from . import files
 from .bpe import GPT2_PATTERN, BytePairTokenizer
 from .bytes import END
+from .files import load_gpt2
 
 # Contractions whatever their case; one space or mark may lead a word; digits in threes; line breaks
 # stay with the marks or the white space before them. Llama 3 has the same.
@@ -118,7 +118,7 @@ def released(name: str) -> BytePairTokenizer:
     if name == "gpt2":
         _contents(known)  # which checks them
         names = ("data/encoder.json", "data/vocab.bpe")
-        return BytePairTokenizer(**files.read_gpt2(_folder(known), (END,), names=names))
+        return load_gpt2(_folder(known), names=names)
     ranks = ranks_of(name)
     spelled = sorted(ranks, key=ranks.__getitem__)
     numbers = {token: n for n, token in enumerate(_in_order(spelled))}
