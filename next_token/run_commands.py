@@ -418,7 +418,7 @@ def _texts(line: str, family: str) -> tuple[str, ...]:
     if not line.lstrip().startswith("{"):
         return tuple(part.strip() for part in line.split("\t"))
     try:
-        return labelled.texts_of(repr(line[:60]), json.loads(line), family)
+        return labelled.texts_of(json.loads(line), family)
     except (json.JSONDecodeError, KeyError, RecursionError) as error:
         keys = ", ".join(labelled.KEYS[family])
         raise ValueError(
