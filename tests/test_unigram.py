@@ -156,7 +156,7 @@ def test_a_word_that_nothing_spells_is_refused():
         lambda: unigram.posteriors(edges, [0.0]),
         lambda: unigram.sample_path(edges, [0.0], generator=random.Random(0)),
     ):
-        with pytest.raises(ValueError, match="some row of tokens spells, got one that none does"):
+        with pytest.raises(ValueError, match="some row of tokens spells"):
             refused()
 
 

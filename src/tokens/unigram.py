@@ -86,15 +86,13 @@ def backward(edges: Lattice, log_probs: Sequence[float]) -> list[float]:
     Returns:
         n + 1 numbers, nats. The last is 0, the first the log-probability of the word.
     """
-    terms: list[list[float]] = [[] for _ in edges]
+    terms: list[list[float]] = [[] for _ in edges]  # of the edges that begin at each place
     beta = [0.0] * len(edges)
-    for end in range(len(edges) - 1, 0, -1):
+    for end in reversed(range(len(edges))):
         if end < len(edges) - 1:
             beta[end] = _log_sum(terms[end])
         for start, token in edges[end]:
             terms[start].append(log_probs[token] + beta[end])
-    if terms[0]:
-        beta[0] = _log_sum(terms[0])
     return beta
 
 
@@ -182,10 +180,7 @@ def sample_path(
 def _possible(total: float) -> float:
     """The log-probability of a word, if it has a segmentation at all."""
     if total == -math.inf:
-        raise ValueError(
-            "expected a word that some row of tokens spells, got one that none does: add the "
-            "missing bytes as tokens"
-        )
+        raise ValueError("expected a word that some row of tokens spells: are bytes missing?")
     return total
 
 
@@ -335,12 +330,8 @@ class UnigramTokenizer(Tokenizer):
             ValueError: an empty token, a log-probability that is none, a name given twice, a
                 pattern with groups.
         """
-        for piece, value in log_probs.items():
-            if not piece or not value <= 0:
-                raise ValueError(
-                    f"expected tokens that are not empty, with log-probabilities of at most 0; "
-                    f"got {value!r} for {piece!r}"
-                )
+        if b"" in log_probs or not all(value <= 0 for value in log_probs.values()):
+            raise ValueError("expected tokens that are not empty, with log-probs of at most 0")
         if (total := math.fsum(map(math.exp, log_probs.values()))) > 1.001:
             raise ValueError(f"expected probabilities that sum to at most 1, got {total:.4f}")
         complete = dict.fromkeys(BYTES, math.log(_FLOOR)) | dict(log_probs)
@@ -390,16 +381,12 @@ class UnigramTokenizer(Tokenizer):
                 or holds a lone surrogate, or an option is out of range.
         """
         specials = special_names(specials)
-        wanted = vocabulary_size - len(BYTES) - len(specials)
-        if wanted < 0:
+        smallest = len(BYTES) + len(specials)
+        wanted = vocabulary_size - smallest
+        if wanted < 0 or not 0 < kept < 1 or em_steps < 1 or longest < 1:
             raise ValueError(
-                f"expected a vocabulary_size of at least {len(BYTES) + len(specials)}, 256 bytes "
-                f"and {len(specials)} special tokens, got {vocabulary_size}"
-            )
-        if not 0 < kept < 1 or em_steps < 1 or longest < 1:
-            raise ValueError(
-                "expected kept between 0 and 1, em_steps and longest at least 1; "
-                f"got kept={kept!r}, em_steps={em_steps!r}, longest={longest!r}"
+                f"expected a vocabulary_size of at least {smallest}, kept between 0 and 1, em_steps"
+                f" and longest at least 1; got {vocabulary_size}, {kept=}, {em_steps=}, {longest=}"
             )
         words = count_words(text, pattern)
         if not any(words):
@@ -420,14 +407,10 @@ class UnigramTokenizer(Tokenizer):
         while sizes[-1] > wanted:
             sizes.append(max(wanted, int(kept * sizes[-1])))
         sizes = [*sizes[1:], sizes[-1]]
-        log_probs = _fit(
-            spelt,
-            [piece for piece, _ in seeds],
-            [*byte_counts, *(count for _, count in seeds)],
-            progress_bar(sizes, "training") if progress else sizes,
-            em_steps,
-            report,
-        )
+        counts = [*byte_counts, *(count for _, count in seeds)]
+        pieces = [*BYTES, *(piece for piece, _ in seeds)]
+        rounds = progress_bar(sizes, "training") if progress else sizes
+        log_probs = _fit(spelt, pieces, counts, rounds, em_steps, report)
         learnt = sorted(log_probs.keys() - set(BYTES), key=lambda w: (-log_probs[w], w))
         ordered = {piece: log_probs[piece] for piece in chain(BYTES, learnt)}
         return cls(ordered, pattern=pattern, specials=specials)
@@ -476,14 +459,14 @@ class UnigramTokenizer(Tokenizer):
 
 def _fit(
     words: Mapping[bytes, int],
-    seeds: Sequence[bytes],
-    weights: Sequence[float],
+    pieces: list[bytes],
+    counts: Sequence[float],
     sizes: Iterable[int],
     em_steps: int,
     report: Callable[[Step], object] | None,
 ) -> dict[bytes, float]:
     """EM and then pruning, round by round, to as many tokens besides the bytes as `sizes` says."""
-    pieces, log_probs = [*BYTES, *seeds], _with_floor(weights)
+    log_probs = _with_floor(counts)
     for size in sizes:
         ids = {piece: token for token, piece in enumerate(pieces)}
         longest = max(map(len, pieces))
@@ -496,10 +479,9 @@ def _fit(
                 log_probs = maximise(expected.counts, log_probs)
         if size < len(pieces) - len(BYTES):
             left = _worth_most(pieces, expected.losses, size)
+            counts = [expected.counts[token] for token in left]
+            log_probs = maximise(counts, [log_probs[token] for token in left])
             pieces = [pieces[token] for token in left]
-            log_probs = maximise(
-                [expected.counts[token] for token in left], [log_probs[token] for token in left]
-            )
     return dict(zip(pieces, log_probs, strict=True))
 
 
