@@ -307,7 +307,7 @@ def test_docstrings_are_found_in_their_order_wherever_a_definition_may_stand():
 
 def test_a_python_without_sources_is_told_so(tmp_path, monkeypatch):
     monkeypatch.setattr(corpora.sysconfig, "get_path", lambda name: str(tmp_path))
-    with pytest.raises(FileNotFoundError, match=r"comes without them.*load\(path\)"):
+    with pytest.raises(FileNotFoundError, match=r"comes without its sources: load\(path\)"):
         corpora._raw_python_docs.__wrapped__()
 
 

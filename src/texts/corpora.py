@@ -151,8 +151,8 @@ def load(source: str | os.PathLike[str], *, document_separator: str | None = Non
         return Corpus(path.name, _blocks(text, path.name))
     if not document_separator or document_separator not in text:
         raise ValueError(
-            f"expected a document_separator that occurs in {path}, got {document_separator!r}; a "
-            r"line end there may be '\r\n', and without one the text is cut at blank lines"
+            f"expected a document_separator that occurs in {path}, got {document_separator!r}; "
+            "without one the text is cut at blank lines"
         )
     parts = [part for part in text.split(document_separator) if part.strip()]
     return Corpus(path.name, _numbered(f"{path.name}, document", parts))
@@ -181,10 +181,7 @@ def _raw_python_docs() -> Corpus:
     documents = [Document(f"topic {name}", text) for name, text in sorted(topics.items())]
     modules = _kept_module_documents(Path(sysconfig.get_path("stdlib")))
     if not modules:
-        raise FileNotFoundError(
-            f"expected the standard library's sources in {sysconfig.get_path('stdlib')}, got none; "
-            "this Python comes without them. Load a file of your own instead: load(path)"
-        )
+        raise FileNotFoundError("this Python comes without its sources: load(path) reads a file")
     return Corpus("python-docs-raw", (*documents, *modules))
 
 

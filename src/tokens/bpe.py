@@ -62,10 +62,8 @@ def _words_by_block(text: str, pattern: str | None) -> Iterator[list[str]]:
     else:
         words = _compiled(pattern).findall(text)
         if (kept := sum(map(len, words))) < len(text):
-            raise ValueError(
-                f"expected a pattern that leaves out no character, got {pattern!r}, whose words "
-                f"hold {kept} characters of {len(text)}; let it end in |(?s:.)"
-            )
+            lost = f"whose words hold {kept} characters of {len(text)}; let it end in |(?s:.)"
+            raise ValueError(f"expected a pattern that leaves out nothing, got {pattern!r}, {lost}")
         yield words
 
 
@@ -330,12 +328,7 @@ def _check_ids(ids: Sequence[int], specials: Mapping[str, int]) -> None:
     everything = [*ids, *specials.values()]
     wanted = set(range(len(everything)))
     if any(type(number) is not int for number in everything) or set(everything) != wanted:
-        raise ValueError(
-            f"expected the whole numbers 0 to {len(wanted) - 1} as ids, each once, special tokens "
-            f"included; got none for {sorted(wanted.difference(everything))[:5]}"
-        )
+        missing = sorted(wanted.difference(everything))[:5]
+        raise ValueError(f"expected ids 0 to {len(wanted) - 1}, each once, {missing} are missing")
     if ids[256:] != sorted(ids[256:]):
-        raise ValueError(
-            "expected the ids of merges to ascend as the merges do; were the lines of a file "
-            "reordered?"
-        )
+        raise ValueError("expected ids that ascend with the merges: were a file's lines reordered?")

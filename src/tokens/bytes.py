@@ -71,9 +71,8 @@ class Tokenizer(ABC):
     def _parted(self, text: str, allowed_special: Collection[str]) -> list[str]:
         """The text cut at allowed special tokens: text, name, text, name, …, text."""
         if unknown := set(allowed_special) - self.specials.keys():
-            raise ValueError(
-                f"allowed_special must be names among {[*self.specials]}, got {sorted(unknown)}"
-            )
+            known = [*self.specials]
+            raise ValueError(f"allowed_special must be names among {known}, got {sorted(unknown)}")
         # The first of the alternatives that fits is taken, so the longest must stand first.
         longest_first = sorted(allowed_special, key=len, reverse=True)
         return regex.split(f"({'|'.join(map(regex.escape, longest_first))})", text)
@@ -279,8 +278,6 @@ class ByteTokenizer(Tokenizer):
 
     def _encode(self, text: str) -> list[int]:
         if "\0" in text:
-            raise ValueError(
-                f"expected text without the byte 0, which is the end token, got one at character "
-                f"{text.index(chr(0))}; allowed_special=(END,) lets a text end"
-            )
+            place = f"got one at character {text.index(chr(0))}; allowed_special=(END,) allows it"
+            raise ValueError(f"expected text without the byte 0, which is the end token, {place}")
         return list(text.encode())
