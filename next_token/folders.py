@@ -30,18 +30,11 @@ from src.tokens.files import open_tokenizer as open_ours
 
 TOKENIZER = "tokenizer.json"
 SHARDS = "manifest.json"
-# What a file may ask for, by its part: all of it would give other ids than ours.
-_REFUSED = {
-    "file": ("normalizer", "truncation", "padding"),
-    "model": (
-        "dropout",
-        "continuing_subword_prefix",
-        "end_of_word_suffix",
-        "byte_fallback",
-        "ignore_merges",
-    ),
-    "token": ("single_word", "lstrip", "rstrip"),
-}
+# What a file, its model and its special tokens may ask for, all of which would give other ids.
+_FILE = ("normalizer", "truncation", "padding")
+_MODEL = ("dropout", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback")
+_MODEL += ("ignore_merges",)
+_TOKEN = ("single_word", "lstrip", "rstrip")
 
 
 def gpt2_tokenizer(folder: str | os.PathLike[str] | None = None) -> BytePairTokenizer:
@@ -100,14 +93,8 @@ def load_hugging_face(path: Path | str, specials: Collection[str] = ()) -> ByteP
 
 def _check(content: dict, model: dict, added: list) -> None:
     """Refuse what would give other ids than ours, and say what it was."""
-    parts = {"file": [content], "model": [model], "token": added}
-    asked = [
-        (name, part[name])
-        for kind, names in _REFUSED.items()
-        for part in parts[kind]
-        for name in names
-        if part.get(name)
-    ]
+    parts = [(content, _FILE), (model, _MODEL), *((token, _TOKEN) for token in added)]
+    asked = [(name, part[name]) for part, names in parts for name in names if part.get(name)]
     asked += [("special", False) for token in added if not token.get("special")]
     if not _adds_nothing(content.get("post_processor")):
         asked.append(("post_processor", content["post_processor"]))

@@ -176,7 +176,7 @@ WRONG = {
     ("model", "vocab"): [[]],
     ("model", "vocab", "a"): [10**6],
     ("model", "vocab", "more"): [340],
-    ("added_tokens", 0): ["<|pad|>"],
+    ("added_tokens", 0): ["<|pad|>", {"special": True}],
     ("added_tokens", 0, "lstrip"): [True],
     ("added_tokens", 0, "single_word"): [True],
     ("added_tokens", 0, "special"): [False],

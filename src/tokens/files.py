@@ -286,7 +286,7 @@ def naming(path: _Path) -> Iterator[None]:
     """Say which file an error is about."""
     try:
         yield
-    except (ValueError, TypeError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ValueError(f"{path}: {error}") from error
 
 

@@ -37,6 +37,7 @@ ESCAPE = 1e-5  # the probability that a token is a byte drawn blindly, so that n
 _FLOOR = ESCAPE / len(BYTES)
 _MOST = 1 - 1e-12  # no posterior is taken for larger: 1 - m would be rounding and nothing else
 _CACHED_WORDS = 1 << 16
+_SEEDS, _KEPT = 10, 0.75  # tokens to start from for each to be learnt; the share a pruning leaves
 
 # For each place, the edges that end there: (place where the edge starts, id of its token). Longer
 # tokens come first.
@@ -352,9 +353,6 @@ class UnigramTokenizer(Tokenizer):
         text: str | Iterable[str],
         vocabulary_size: int,
         *,
-        n_seeds: int | None = None,
-        longest: int = 16,
-        kept: float = 0.75,
         em_steps: int = 2,
         pattern: str | None = PATTERN,
         specials: Iterable[str] = (END,),
@@ -363,12 +361,11 @@ class UnigramTokenizer(Tokenizer):
     ) -> UnigramTokenizer:
         """A tokenizer learnt from text: seeds, then EM and pruning by turns, then EM.
 
+        It starts from ten times as many tokens as are to be learnt; a pruning leaves 3 of 4.
+
         Args:
             text: one text, or an iterable of texts, of which one at a time is held in memory.
             vocabulary_size: bytes and special tokens included.
-            n_seeds: tokens to start from; None: ten times as many as are to be learnt.
-            longest: characters of the longest token.
-            kept: the share of the tokens that a pruning leaves.
             em_steps: steps of EM before each pruning, and after the last.
             pattern, specials: as for the constructor.
             progress: whether to show a bar.
@@ -383,16 +380,16 @@ class UnigramTokenizer(Tokenizer):
         specials = special_names(specials)
         smallest = len(BYTES) + len(specials)
         wanted = vocabulary_size - smallest
-        if wanted < 0 or not 0 < kept < 1 or em_steps < 1 or longest < 1:
+        if wanted < 0 or em_steps < 1:
             raise ValueError(
-                f"expected a vocabulary_size of at least {smallest}, kept between 0 and 1, em_steps"
-                f" and longest at least 1; got {vocabulary_size}, {kept=}, {em_steps=}, {longest=}"
+                f"expected a vocabulary_size of at least {smallest} and a step of EM or more, got "
+                f"{vocabulary_size} and {em_steps=}"
             )
         words = count_words(text, pattern)
         if not any(words):
             raise ValueError("expected some text, got none")
         spelt = {word.encode(): frequency for word, frequency in words.items()}
-        seeds = seed_pieces(words, 10 * wanted if n_seeds is None else n_seeds, longest=longest)
+        seeds = seed_pieces(words, _SEEDS * wanted)
         if len(seeds) < wanted:
             warnings.warn(
                 f"the text has {len(seeds)} substrings to begin with, so the vocabulary has "
@@ -405,7 +402,7 @@ class UnigramTokenizer(Tokenizer):
                 byte_counts[value] += frequency
         sizes = [len(seeds)]  # after each round; the last round prunes nothing
         while sizes[-1] > wanted:
-            sizes.append(max(wanted, int(kept * sizes[-1])))
+            sizes.append(max(wanted, int(_KEPT * sizes[-1])))
         sizes = [*sizes[1:], sizes[-1]]
         counts = [*byte_counts, *(count for _, count in seeds)]
         pieces = [*BYTES, *(piece for piece, _ in seeds)]
