@@ -23,6 +23,7 @@ from src.tools import runtime
 from . import run_commands as of_runs
 from .adapters import PACKAGED, SETTINGS, adapter_in, train_adapter, with_adapter
 from .chat import STOP, ChatFormat, Message, chat_format_of
+from .folders import open_tokenizer
 from .run_config import RunConfig
 from .streaming import Reader, spelled, stream
 
@@ -163,7 +164,7 @@ def _opened(options: argparse.Namespace) -> Run:
         return _on_device(open_model())
     path = Path(model)
     if path.is_dir():
-        return open_run(path, device=runtime.device())
+        return open_run(path, device=runtime.device(), read_tokenizer=open_tokenizer)
     return _on_device(open_model(path))
 
 

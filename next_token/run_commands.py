@@ -24,11 +24,11 @@ from src.gpt.released import Run, floor_of, open_run, read_toml, scores
 from src.likelihood.evaluation import bootstrap, total
 from src.texts import corpora, labelled
 from src.tokens.files import naming
-from src.tokens.folders import open_tokenizer
 from src.tools import parallel, runtime
 
 from . import gpus, run_log, runs
 from . import tuned as tuned_models
+from .folders import open_tokenizer
 from .run_config import KNOWN, OF_TEXT, RunConfig
 from .runs import config_in, train_run
 from .shards import MANIFEST, Shards
@@ -418,7 +418,7 @@ def _texts(line: str, family: str) -> tuple[str, ...]:
     if not line.lstrip().startswith("{"):
         return tuple(part.strip() for part in line.split("\t"))
     try:
-        return labelled.texts_of(repr(line[:60]), json.loads(line), family)
+        return labelled.texts_of(json.loads(line), family)
     except (json.JSONDecodeError, KeyError, RecursionError) as error:
         keys = ", ".join(labelled.KEYS[family])
         raise ValueError(
@@ -427,7 +427,7 @@ def _texts(line: str, family: str) -> tuple[str, ...]:
 
 
 def _opened(folder: Path) -> Run:
-    return open_run(folder, device=runtime.device())
+    return open_run(folder, device=runtime.device(), read_tokenizer=open_tokenizer)
 
 
 def add_to(command: Add) -> argparse.ArgumentParser:

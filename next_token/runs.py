@@ -35,12 +35,13 @@ from src.likelihood.batches import Batches
 from src.likelihood.evaluation import Score
 from src.likelihood.fitting import History
 from src.texts import corpora
-from src.tokens.bpe import load as load_tokenizer
+from src.tokens import files as tokenizer_files
 from src.tokens.bytes import END, UNKNOWN, Tokenizer, stream_of
 from src.tools import checkpoints, parallel
 from src.tools.files import locked, write_text
 
 from . import gpus, run_log
+from .folders import open_tokenizer
 from .run_config import KNOWN, OF_TEXT, TOKENIZERS, RunConfig
 from .run_log import RunLog, sample_of
 from .shards import ShardError, Shards, TokenStream
@@ -93,7 +94,7 @@ def train_run(
         check_free(folder)
     first = batches = None
     if config.data.init_from and not (folder / "last.pt").exists():
-        first = open_run(config.data.init_from, device=device)
+        first = open_run(config.data.init_from, device=device, read_tokenizer=open_tokenizer)
         config = replace(config, model=_model_table(first.model))
     source = config.shards() or config.parts()
     tables = config.tables() | {"made": _made(source, team.size)}
@@ -124,10 +125,10 @@ def train_run(
             )
         batches = batches_of(config, tokenizer, source)  # what it refuses leaves no folder
         folder.mkdir(parents=True, exist_ok=True)
-        tokenizer.save(folder / "tokenizer.json")
+        tokenizer_files.save(tokenizer, folder / "tokenizer.json")
         write_text(folder / "run.toml", _toml(tables))
     team.wait()
-    tokenizer = load_tokenizer(folder / "tokenizer.json")
+    tokenizer = tokenizer_files.load(folder / "tokenizer.json")
     model = first.model if first else _model(config, tokenizer, device)
     of_training, of_validation = batches or batches_of(config, tokenizer, source)
     if isinstance(source, Shards):
@@ -209,7 +210,7 @@ def release(run: Run, folder: Path | str) -> None:
     if folder.exists() and any(folder.iterdir()):
         raise FileExistsError(f"expected an empty folder or none, {folder} holds something")
     pretrained.save(run.model, folder, end=run.end)
-    run.tokenizer.save(folder / "tokenizer.json")
+    tokenizer_files.save(run.tokenizer, folder / "tokenizer.json")
     data, made = run.tables["data"], run.tables["made"] | {"step": run.step}
     paths = {k: Path(data[k]).name for k in ("text", "init_from") if k in data}  # whose, is private
     write_text(folder / "run.toml", _toml(run.tables | {"data": data | paths, "made": made}))

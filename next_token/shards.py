@@ -29,9 +29,10 @@ from pathlib import Path
 
 import numpy as np
 
-from src.tokens.folders import SHARDS as MANIFEST
-from src.tokens.folders import TOKENIZER, open_tokenizer
 from src.tools.files import sha256_of
+
+from .folders import SHARDS as MANIFEST
+from .folders import TOKENIZER, open_tokenizer
 
 FORMAT = "next-token tokens 2"
 PARTS = ("train", "validation", "test")

@@ -17,8 +17,8 @@ import torch
 from src.gpt.released import floor_of, read_toml
 from src.likelihood.smoothing import NgramModel
 from src.tokens.bytes import END
-from src.tokens.folders import open_tokenizer
 
+from .folders import open_tokenizer
 from .runs import batches_of, config_in, parts_of
 
 

@@ -31,6 +31,7 @@ from src.gpt.gpt2 import GPT, GPTConfig
 from src.gpt.input_forms import InputForms, sequences
 from src.texts.labelled import FAMILIES, Example, Task
 from src.tokens.bytes import WordTokenizer
+from src.tokens.files import save as save_tokenizer
 
 NEUTRAL = ["the", "cat", "dog", "fox", "sat", "ran", "on", "under", "mat", "log"]
 WORDS = [*NEUTRAL, "good", "bad"]
@@ -525,7 +526,7 @@ def test_a_kept_model_gives_the_same_probabilities(name, tmp_path):
         (lambda f: edit(f, "backbone", {"kind": "mlp"}), "expected a task in"),
         (lambda f: edit(f, "labels", ["a", "b", "c"]), "head.weight of shape"),
         (lambda f: edit(f, "family", "regression"), "expected a family among"),
-        (lambda f: WordTokenizer(["a"]).save(f / "tokenizer.json"), "a tokenizer of 16 tokens"),
+        (lambda f: save_tokenizer(WordTokenizer(["a"]), f / "tokenizer.json"), "of 16 tokens"),
         (lambda f: (f / "model.safetensors").write_bytes(b"x" * 99), "whole safetensors file"),
         (lambda f: (f / "model.safetensors").unlink(), "model.safetensors"),
     ],

@@ -38,7 +38,7 @@ LIGHT = {
     "src.tokens.fast_bpe": {"torch", "numpy", "matplotlib", "rich"},
     "src.tokens.files": {"torch", "numpy"},
     "src.tokens.unigram": {"torch", "numpy", "matplotlib", "rich"},
-    "src.tokens.folders": {"torch", "numpy", "matplotlib", "rich"},
+    "next_token.folders": {"torch", "numpy", "matplotlib", "rich"},
     "next_token.shards": {"torch", "matplotlib", "rich"},
     "next_token.shards_of_files": {"torch", "matplotlib", "rich"},
     "next_token.__main__": {"torch", "matplotlib", "rich"},

@@ -31,6 +31,8 @@ from src.likelihood.smoothing import NgramModel
 from src.texts import labelled
 from src.texts.corpora import Corpus, Document
 from src.tokens.bpe import BytePairTokenizer
+from src.tokens.files import load as load_tokenizer
+from src.tokens.files import save_gpt2
 from src.tools import checkpoints
 
 TEXT = "".join(
@@ -144,7 +146,7 @@ def test_a_screen_shows_what_it_can_of_a_text(folder, monkeypatch):
 
 def test_the_tokens_of_a_text_are_shown(folder, capsys):
     *lines, last = done(capsys, "tokens", folder, "the cat né").splitlines()
-    ids = BytePairTokenizer.load(folder / "tokenizer.json").encode("the cat né")
+    ids = load_tokenizer(folder / "tokenizer.json").encode("the cat né")
     assert [int(line.split()[0]) for line in lines] == ids
     assert last == f"{len(ids)} tokens, 11 bytes"
 
@@ -152,7 +154,7 @@ def test_the_tokens_of_a_text_are_shown(folder, capsys):
 def test_a_text_is_tokenized_without_reading_weights(folder, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(runs.pretrained, "load", None)
     monkeypatch.setattr(runs.training, "load_best", None)
-    BytePairTokenizer.train(TEXT, 300).save_gpt2(tmp_path)
+    save_gpt2(BytePairTokenizer.train(TEXT, 300), tmp_path)
     (tmp_path / "config.json").write_text("{}")
     for each in (folder, tmp_path):
         assert done(capsys, "tokens", each, "The cat").endswith("tokens, 7 bytes\n")
@@ -254,7 +256,7 @@ def test_the_same_seed_makes_the_same_run_dropout_included(text, tmp_path):
 
 
 def test_the_seed_decides_the_first_weights(folder):
-    tokenizer = BytePairTokenizer.load(folder / "tokenizer.json")
+    tokenizer = load_tokenizer(folder / "tokenizer.json")
     configs = [RunConfig.from_tables({"data": {"seed": seed}}) for seed in (0, 0, 1)]
     one, again, other = (runs._model(config, tokenizer, "cpu").embedding for config in configs)
     assert torch.equal(one, again)
@@ -294,7 +296,7 @@ def test_two_processes_make_the_run_of_one(folder, text, tmp_path):
 
 def test_a_released_model_is_used_like_a_run(tmp_path, capsys):
     tokenizer = BytePairTokenizer.train(TEXT, 300)
-    tokenizer.save_gpt2(tmp_path)
+    save_gpt2(tokenizer, tmp_path)
     config = GPTConfig(tokenizer.vocabulary_size, context_length=32, layers=1, heads=2, channels=8)
     pretrained.save(GPT(config, generator=torch.Generator().manual_seed(0)), tmp_path)
     out = done(capsys, "sample", tmp_path, "--prompt", "The", "--tokens", "5")
@@ -520,7 +522,7 @@ def test_a_model_is_trained_further_from_where_it_ended(folder, text, tmp_path, 
     if kind == "GPT-2":  # as its authors released it
         source = tmp_path / "gpt2"
         pretrained.save(first.model, source)
-        first.tokenizer.save_gpt2(source)
+        save_gpt2(first.tokenizer, source)
     command = ["train", str(text), "--folder", str(new), "--init-from", str(source)]
     assert main([*command, *FURTHER]) == 0
     further = open_run(new)

@@ -15,13 +15,13 @@ import pytest
 from gpt2_files import gpt2_file
 from local_server import hub
 
-from next_token import shards, shards_of_files
+from next_token import folders, shards, shards_of_files
 from next_token.__main__ import main
 from next_token.shards import MANIFEST, ShardError, Shards
 from next_token.shards_of_files import tokenize_files
 from next_token.streams import parts_of_file
 from src.texts.corpora import Document
-from src.tokens import folders
+from src.tokens import files
 from src.tokens.bpe import BytePairTokenizer
 from src.tokens.bytes import END, ByteTokenizer, CharacterTokenizer, stream_of
 
@@ -100,7 +100,7 @@ def test_ids_have_as_many_bits_as_they_need(tokenized, tmp_path, more):
     characters = [chr(0x10000 + n) for n in range((1 << 16) - 4 + more)]
     (tmp_path / "released").mkdir()
     (tmp_path / "released" / "run.toml").touch()
-    CharacterTokenizer(characters).save(tmp_path / "released" / "tokenizer.json")
+    files.save(CharacterTokenizer(characters), tmp_path / "released" / "tokenizer.json")
     (tmp_path / "last.txt").write_text(characters[-1], encoding="utf-8")
     options = ALL_TRAIN | {"tokenizer": str(tmp_path / "released")}
     part = tokenized("new", tmp_path / "last.txt", **options).parts["train"]
@@ -169,7 +169,7 @@ def test_the_characters_are_those_of_the_training_part(text, tokenized):
 
 
 def test_the_tokenizer_of_a_folder_is_taken(made, tokenized, tmp_path):
-    BytePairTokenizer.train(TEXT, 280).save_gpt2(tmp_path / "released")
+    files.save_gpt2(BytePairTokenizer.train(TEXT, 280), tmp_path / "released")
     (tmp_path / "released" / "config.json").write_text("{}")
     for number, folder in enumerate((made.folder, tmp_path / "released")):
         again = tokenized(str(number), tokenizer=str(folder)).tokenizer
@@ -180,10 +180,10 @@ def test_the_tokenizer_of_a_folder_is_taken(made, tokenized, tmp_path):
 
 def test_gpt2s_own_tokenizer_is_fetched_once(tmp_path, monkeypatch):
     asked = []
-    with hub({name: gpt2_file(name) for name in folders.GPT2_FILES}, asked):
+    with hub({name: gpt2_file(name) for name in files.GPT2_FILES}, asked):
         for _ in range(2):
             assert folders.gpt2_tokenizer(tmp_path).encode("Hello world") == [15496, 995]
-    assert asked == [*folders.GPT2_FILES]
+    assert asked == [*files.GPT2_FILES]
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     assert folders.gpt2_tokenizer(tmp_path).encode("Hello world") == [15496, 995]
     with pytest.raises(OSError, match="connection"):
@@ -305,7 +305,7 @@ def test_a_forged_manifest_is_refused(copied, old, new, message):
     ("options", "message"),
     [
         ({"tokenizer": "letters"}, "bytes, characters, gpt2, a folder .* got 'letters'"),
-        ({"tokenizer": "100"}, "from 257"),
+        ({"tokenizer": "100"}, "vocabulary_size of 257"),
         ({"validation": 0.6, "test": 0.5}, "together below 1"),
         ({"processes": -1}, "at least one process, got -1"),
         ({"separator": ""}, "at least one character"),

@@ -35,7 +35,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from ..tokens.folders import GPT2_FILES, fetched
+from ..tokens.files import GPT2_FILES, fetched
 from ..tools.files import replacing, write_text
 from .gpt2 import GPT, GPTConfig
 from .llama import LLAMA, Layout, Views, as_stored, config_of
@@ -135,7 +135,7 @@ def download(size: str = "small", folder: str | os.PathLike[str] | None = None) 
 
     Args:
         size: "small", "medium", "large" or "xl".
-        folder: as for `src.tokens.folders.fetched`.
+        folder: as for `src.tokens.files.fetched`.
     Raises:
         ValueError: another size.
         OSError: a file could not be fetched.

@@ -12,7 +12,7 @@ No chapter derives it; the page `architecture` says why it is here all the same.
 """
 
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from ..texts import microworld_words
 from ..texts.corpora import Document
 from ..texts.microworld import Floor, MicroWorld
 from ..tokens.bytes import END, UNKNOWN, Tokenizer, stream_of
-from ..tokens.folders import kinds_in, open_tokenizer
+from ..tokens.files import open_tokenizer
 from . import pretrained, training
 from .gpt2 import GPT, GPTConfig
 
@@ -60,18 +60,32 @@ class Run:
         return self.tokenizer.specials[END]
 
 
-def open_run(folder: Path | str, *, device: torch.device | str = "cpu") -> Run:
+def open_run(
+    folder: Path | str,
+    *,
+    device: torch.device | str = "cpu",
+    read_tokenizer: Callable[[Path], Tokenizer] = open_tokenizer,
+) -> Run:
     """The model and the tokenizer of a run, or of a folder in a released format.
 
+    Args:
+        folder: of the run, or of the released model.
+        device: where the model is put.
+        read_tokenizer: finds the tokenizer in the folder.
     Raises:
         FileNotFoundError: the folder holds neither, or no tokenizer.
         ValueError: a file in it is damaged, or not of this model; or model and tokenizer do not
             have the same number of tokens.
     """
     folder = Path(folder)
-    released, begun = kinds_in(folder)
+    released, begun = (folder / "config.json").exists(), (folder / "run.toml").exists()
+    if not released and not begun:
+        raise FileNotFoundError(
+            f"expected a run (run.toml) or a released model (config.json) in {folder}, found "
+            "neither; `train` makes a run"
+        )
     tables = read_toml(folder / "run.toml") if begun else {}
-    tokenizer = open_tokenizer(folder)
+    tokenizer = read_tokenizer(folder)
     if released:
         model, step = pretrained.load(folder), tables.get("made", {}).get("step")
         _check_sizes(model.config.vocabulary_size, tokenizer.vocabulary_size, folder)

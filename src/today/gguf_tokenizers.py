@@ -63,17 +63,8 @@ class PartialTokenizer(BytePairTokenizer):
 
     def _ids_of_word(self, word: str) -> tuple[int, ...]:
         return tuple(
-            self._ids[ord(symbol)]
-            for symbol in self.merged(symbols(word).translate(self._left_out))
+            self.ids[ord(symbol)] for symbol in self.merged(symbols(word).translate(self._left_out))
         )
-
-    def _settings(self) -> dict:
-        if self.missing:
-            raise TypeError(
-                f"expected a token for each byte, got none for {len(self.missing)} of them, which "
-                "no other file can say: keep the GGUF file"
-            )
-        return super()._settings()
 
 
 def tokenizer_of(file: GGUFFile) -> PartialTokenizer:
