@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from src.likelihood.ngrams import BackOffModel, count_ngrams
+from src.likelihood.ngrams import BackOffModel, count_contexts, count_ngrams
 
 A, B, C = 0, 1, 2
 ABAC = [A, B, A, B, A, C, A]  # after A: B twice, C once; after B: A twice; after C: A once
@@ -53,6 +53,24 @@ def test_the_pairs_of_a_short_stream_are_counted():
     assert counted == {3 * A + B: 2, 3 * A + C: 1, 3 * B + A: 2, 3 * C + A: 1}
     assert pairs.totals().tolist() == [3, 2, 1]
     assert pairs.types().tolist() == [2, 1, 1]
+
+
+@pytest.mark.parametrize(("first", "end"), [(0, None), (0, 0), (0, 3), (2, 3)])
+@pytest.mark.parametrize("length", [3, 61])
+def test_the_fast_count_is_that_of_the_formula(length, first, end):
+    """Also of a stream that does not begin with an end token, and of one shorter than an n-gram."""
+    ids = [first, *random_stream(length, 5, seed=0, end=end)]
+    slow = count_contexts(ids, order=5, end=end)
+    words = [()]  # the tokens of each n-gram, by its number
+    for grams, counted in zip(
+        count_ngrams(ids, order=5, vocabulary_size=5, end=end), slow, strict=True
+    ):
+        pairs = [(words[c], k % 5) for c, k in zip(grams.context, grams.keys, strict=True)]
+        fast = dict(zip(pairs, grams.counts.tolist(), strict=True))
+        assert {gram: n for gram, n in fast.items() if n} == counted
+        shorter, words = words, [(*context, token) for context, token in pairs]
+        assert [text[0] for text in words] == grams.first.tolist()
+        assert [shorter[number] for number in grams.suffix] == [text[1:] for text in words]
 
 
 @pytest.mark.parametrize("end", [None, 0, 3])
