@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from .words import Words
+from .markov import Words
 
 
 class RandomMaps(Words):
