@@ -99,8 +99,9 @@ def count_ngrams(
     """What `count_contexts` counts, in arrays: the n-grams of 1, 2, …, `order` tokens.
 
     Args:
-        ids, order, end: as for `count_contexts`.
+        ids, order: as for `count_contexts`.
         vocabulary_size: V.
+        end: as for `count_contexts`.
     Returns:
         One entry for each length, the shortest first. Single tokens are all there, counted or not,
         and so is at each length the n-gram of end tokens, since it is a context.
