@@ -110,7 +110,7 @@ class MicroWorld(Settings):
         Raises:
             ValueError: a word is not in the vocabulary.
         """
-        return torch.tensor([*map(self._ids.__getitem__, self._words(text))], dtype=torch.long)
+        return torch.tensor([self._ids[word] for word in self._words(text)], dtype=torch.long)
 
     def decode(self, ids: Tensor | Sequence[int]) -> str:
         """The words of some token ids, with spaces between them."""
@@ -143,9 +143,7 @@ class MicroWorld(Settings):
 
     def sample_texts(self, count: int, *, generator: torch.Generator) -> list[Tensor]:
         """`count` documents as ids, each (T_n,) and closed by the end token."""
-        ids = self._ids.__getitem__
-        drawn = self.sample(count, generator=generator)
-        return [torch.tensor([*map(ids, each.words)], dtype=torch.long) for each in drawn]
+        return [self.encode(each.words) for each in self.sample(count, generator=generator)]
 
     def derivations(self, text: Tensor | str | Sequence[str]) -> list[programs.Derivation]:
         """All the ways in which a document can begin with a text, or be it; none if it cannot.
@@ -155,13 +153,9 @@ class MicroWorld(Settings):
         Args:
             text: one document, or how it begins: ids (T,), words, or a string.
         Raises:
-            ValueError: a word or an id is not in the vocabulary, or the text goes on after an
-                end token.
+            ValueError: a word or an id is not in the vocabulary.
         """
-        words = self._words(text)
-        if END in words[:-1]:
-            raise ValueError("expected one document, got words after its end token")
-        return programs.derivations(self.program, words)
+        return programs.derivations(self.program, self._words(text))
 
     def log_prob(self, text: Tensor | str | Sequence[str]) -> float:
         """The exact log-probability that the language begins with a text, in nats.
@@ -239,10 +233,7 @@ class MicroWorld(Settings):
         Raises:
             ValueError: fewer than 2 documents.
         """
-        if count < 2:
-            raise ValueError(f"expected at least 2 documents, got {count}: one has no spread")
-        drawn = [each.words for each in self.sample(count, generator=generator)]
-        return self.floor_of(drawn)
+        return self.floor_of([each.words for each in self.sample(count, generator=generator)])
 
     def floor_of(self, texts: Sequence[Tensor | str | Sequence[str]]) -> Floor:
         """The loss of a perfect model on given documents, and its standard error as an estimate.
@@ -251,7 +242,7 @@ class MicroWorld(Settings):
             ValueError: fewer than 2 documents, or words or ids outside the vocabulary.
         """
         if len(texts) < 2:
-            raise ValueError(f"expected at least 2 documents, got {len(texts)}")
+            raise ValueError(f"expected at least 2 documents, got {len(texts)}: one has no spread")
         words = [self._words(text) for text in texts]
         nats = np.array([-self.log_prob(each) for each in words])
         tokens = np.array([len(each) for each in words])
@@ -271,7 +262,9 @@ class MicroWorld(Settings):
 
     def program(self, g: programs.Handler) -> None:
         """One document, every choice of it made by the handler `g`."""
-        getattr(self, f"_{g.hide(self._tables.kinds)}")(g)
+        kinds = {"story": self._story, "review": self._review, "facts": self._facts}
+        kinds["translation"] = self._translation
+        kinds[g.hide(self._tables.kinds)](g)
 
     def _story(self, g: programs.Handler) -> None:
         """ann has the apple . … then ann gave the apple to bob . … where is the apple ? hall ."""
@@ -448,15 +441,14 @@ class MicroWorld(Settings):
         """The words of a text, whatever it came as."""
         items = text.tolist() if isinstance(text, Tensor) else text
         items = tuple(items.split() if isinstance(items, str) else items)
-        size = len(self.vocabulary)
-        if items and isinstance(items[0], int):
-            if not 0 <= min(items) <= max(items) < size:
-                raise ValueError(f"expected ids from 0 to {size - 1}, got {list(items[:10])} …")
-            return tuple(map(self.vocabulary.__getitem__, items))
-        if not self._ids.keys() >= set(items):
-            unknown = sorted(set(items) - self._ids.keys())
-            raise ValueError(f"expected words of the micro-world, got {unknown}")
-        return items
+        size, numbers = len(self.vocabulary), isinstance(next(iter(items), None), int)
+        unknown = set(items) - (set(range(size)) if numbers else self._ids.keys())
+        if unknown:
+            raise ValueError(
+                f"expected words of the micro-world or ids from 0 to {size - 1}, got "
+                f"{sorted(unknown)[:10]}"
+            )
+        return tuple(self.vocabulary[i] for i in items) if numbers else items
 
     def _after_each(self, ids: list[int]) -> np.ndarray:
         """The next token's distribution after each position of a row, (T, V)."""
@@ -497,20 +489,15 @@ class MicroWorld(Settings):
             "countries": (1, len(COUNTRIES)),
             "adjectives": (1, len(PRAISE)),
             "longest": (6 * self.cast + _STORY_ROOM, 10_000),
+            "demonstrations": (0, 1),
+            "polarity_noise": (0, 1),
+            "stop": (1e-9, 1),
+            "claims": (0, 1 - self.stop),
         }
         for name, (least, most) in limits.items():
-            if not least <= getattr(self, name) <= most:
-                raise ValueError(
-                    f"expected {name} from {least} to {most}, got {getattr(self, name)}"
-                )
-        for name in ("demonstrations", "polarity_noise"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"expected {name} from 0 to 1, got {getattr(self, name)}")
-        if not (self.stop > 0 and self.claims >= 0 and self.stop + self.claims <= 1):
-            raise ValueError(
-                "expected stop above 0, claims of at least 0 and both together at most 1, got "
-                f"{self.stop} and {self.claims}"
-            )
+            value = getattr(self, name)
+            if not least <= value <= most:
+                raise ValueError(f"expected {name} from {least} to {most}, got {value}")
 
 
 # The longest sentence and the longest close, in tokens: without room for both, the close comes now.
@@ -571,10 +558,7 @@ class _Scene:
 def _documents(words: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
     """The documents of a text, each with its end token; the last may be unfinished."""
     start = 0
-    while start < len(words):
-        try:
-            stop = words.index(END, start) + 1
-        except ValueError:
-            stop = len(words)
-        yield words[start:stop]
-        start = stop
+    for stop, word in enumerate(words, start=1):
+        if word == END or stop == len(words):
+            yield words[start:stop]
+            start = stop
