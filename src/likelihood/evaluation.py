@@ -186,8 +186,13 @@ def document_scores(
     with evaluating(model):
         for i in range(0, len(windows), batch_size):
             batch = windows[i : i + batch_size]
-            for window, surprise in zip(batch, _surprises(model, texts, batch), strict=True):
-                nats[window.document] += float(surprise.sum())
+            # Padding stands on the right, where no earlier position looks; it is never scored.
+            inputs = [texts[w.document][w.start : w.stop] for w in batch]
+            padded = pad_sequence(inputs, batch_first=True)  # (B, T)
+            logits = checked_logits(model(padded), padded)  # (B, T, V)
+            for w, row in zip(batch, logits, strict=True):
+                targets = texts[w.document][w.first + 1 : w.stop + 1]
+                nats[w.document] += _nats(row[w.first - w.start : w.stop - w.start], targets, w)
     sizes = [None] * len(texts) if n_bytes is None else n_bytes
     parts = zip(nats, texts, sizes, strict=True)
     return [Score(cost, len(text) - 1, size) for cost, text, size in parts]
@@ -213,32 +218,17 @@ def _windows(document: int, text: Tensor, context_length: int, stride: int) -> I
         scored, start = stop, start + stride
 
 
-def _surprises(
-    model: LanguageModel, texts: Sequence[Tensor], batch: list[_Window]
-) -> tuple[Tensor, ...]:
-    """For each window the surprises of the tokens that it scores; nats."""
-    inputs = [texts[w.document][w.start : w.stop] for w in batch]
-    targets = [texts[w.document][w.start + 1 : w.stop + 1] for w in batch]
-    scored = [
-        torch.arange(w.start, w.stop, device=ids.device) >= w.first
-        for w, ids in zip(batch, inputs, strict=True)
-    ]
-    # Padding stands on the right, where no earlier position looks; it is never scored.
-    inputs, targets, scored = (
-        pad_sequence(rows, batch_first=True) for rows in (inputs, targets, scored)
-    )  # (B, T) each
-    logits = checked_logits(model(inputs), inputs)  # (B, T, V)
+def _nats(logits: Tensor, targets: Tensor, window: _Window) -> float:
+    """What the targets of a window cost, in nats: the sum of -log p."""
     precise = torch.promote_types(logits.dtype, torch.float32)  # half precision sums badly
-    surprise = -token_log_probs(logits[scored].to(precise), targets[scored]).cpu()  # (tokens,)
-    parts = surprise.split([w.stop - w.first for w in batch])
-    for window, part in zip(batch, parts, strict=True):
-        if part.isnan().any():
-            place = window.first + int(part.isnan().nonzero()[0]) + 1
-            raise ValueError(
-                f"expected log-probabilities, got NaN for token {place} of document "
-                f"{window.document}: the logits hold NaN or +inf, or are all -inf"
-            )
-    return parts
+    surprise = -token_log_probs(logits.to(precise), targets).cpu()  # (tokens,)
+    if surprise.isnan().any():
+        place = window.first + int(surprise.isnan().nonzero()[0]) + 1
+        raise ValueError(
+            f"expected log-probabilities, got NaN for token {place} of document "
+            f"{window.document}: the logits hold NaN or +inf, or are all -inf"
+        )
+    return float(surprise.sum())
 
 
 # ---- the bootstrap -------------------------------------------------------------------------------
