@@ -26,25 +26,8 @@ from torch import Tensor
 from ..tools.checks import check_batch
 from . import programs
 from .corpora import Corpus, Document
-from .microworld_tables import Settings, Tables
-from .microworld_words import (
-    ACTS,
-    ADVERBS,
-    ASPECTS,
-    ATTRIBUTES,
-    BLAME,
-    CAPITALS,
-    COUNTRIES,
-    END,
-    FUNCTION_WORDS,
-    KINDS,
-    OBJECTS,
-    PEOPLE,
-    PLACES,
-    PRAISE,
-    VALUES,
-    ZORB,
-)
+from .microworld_tables import FACT_ROOM, LINE_ROOM, REVIEW_ROOM, STORY_ROOM, Settings, Tables
+from .microworld_words import ADVERBS, ASPECTS, ATTRIBUTES, END, ZORB
 
 
 class Floor(NamedTuple):
@@ -78,7 +61,7 @@ class MicroWorld(Settings):
     """
 
     def __post_init__(self) -> None:
-        self._check()
+        super().__post_init__()
         _ = self._tables  # now: weights that are none are refused at once
 
     @cached_property
@@ -90,15 +73,7 @@ class MicroWorld(Settings):
     @cached_property
     def vocabulary(self) -> tuple[str, ...]:
         """The words, (V,); a token's id is its place, and 0 is the end token."""
-        tables = self._tables
-        return (
-            *(END, *FUNCTION_WORDS, *tables.people, *tables.places, *tables.objects, *KINDS),
-            *(*ASPECTS, *(aspect for aspects in ASPECTS.values() for aspect in aspects)),
-            *(*ADVERBS, *PRAISE[: self.adjectives], *BLAME[: self.adjectives], *ATTRIBUTES),
-            *(*tables.countries, *CAPITALS[: self.countries]),
-            *(value for values in VALUES.values() for value in values),
-            *(*ACTS, *(ZORB[word] for word in (*tables.people, *tables.objects, *ACTS))),
-        )
+        return self._tables.vocabulary
 
     @cached_property
     def _ids(self) -> dict[str, int]:
@@ -283,7 +258,7 @@ class MicroWorld(Settings):
         scene.things = tuple(scene.held)
         word = "then"
         while word not in tables.story_ends:
-            room = g.length() <= self.longest - _STORY_ROOM
+            room = g.length() <= self.longest - STORY_ROOM
             word = g.pick(tables.story if room else tables.story_close)
             if word == "then":
                 self._event(g, scene)
@@ -375,7 +350,7 @@ class MicroWorld(Settings):
         word = g.pick(adjective)
         while word not in tables.review_ends:
             g.say(".")
-            room = g.length() <= self.longest - _REVIEW_ROOM
+            room = g.length() <= self.longest - REVIEW_ROOM
             word = g.pick(tables.review if room else tables.review_close)
             if word == "the":
                 g.one_of(aspects)
@@ -408,7 +383,7 @@ class MicroWorld(Settings):
                 g.say("the")
                 attribute = g.one_of(ATTRIBUTES)
             g.say("is", tables.value[country, attribute], ".")
-            room = g.length() <= self.longest - _FACT_ROOM
+            room = g.length() <= self.longest - FACT_ROOM
             word = g.pick(tables.fact if room else tables.fact_close)
         if word == "what":
             g.say("is", "the")
@@ -432,7 +407,7 @@ class MicroWorld(Settings):
                 for words in tables.zorb:
                     g.one_of(words)
                 g.say(".")
-            room = g.length() <= self.longest - _LINE_ROOM
+            room = g.length() <= self.longest - LINE_ROOM
             word = g.pick(tables.line if room else tables.line_close)
 
     # -- below the surface
@@ -478,33 +453,6 @@ class MicroWorld(Settings):
             if not following:  # no document begins like this: nothing is known
                 row[:] = 1 / len(self.vocabulary)
         return result
-
-    def _check(self) -> None:
-        limits = {
-            "cast": (1, len(PEOPLE)),
-            "things": (1, self.cast),
-            "people": (self.cast, len(PEOPLE)),
-            "places": (2, len(PLACES)),
-            "objects": (self.things, len(OBJECTS)),
-            "countries": (1, len(COUNTRIES)),
-            "adjectives": (1, len(PRAISE)),
-            "longest": (6 * self.cast + _STORY_ROOM, 10_000),
-            "demonstrations": (0, 1),
-            "polarity_noise": (0, 1),
-            "stop": (1e-9, 1),
-            "claims": (0, 1 - self.stop),
-        }
-        for name, (least, most) in limits.items():
-            value = getattr(self, name)
-            if not least <= value <= most:
-                raise ValueError(f"expected {name} from {least} to {most}, got {value}")
-
-
-# The longest sentence and the longest close, in tokens: without room for both, the close comes now.
-_STORY_ROOM = 10 + 8  # they say ann is in the hall : true .    where is the apple ? hall . <end>
-_REVIEW_ROOM = 6 + 7  # the plot was very fine .                is this praise ? yes . <end>
-_FACT_ROOM = 7 + 10  # the dish of arvia is pie .         what is the dish of arvia ? pie . <end>
-_LINE_ROOM = 12 + 1  # say ann sees the apple in zorb : anu appa vizo .                       <end>
 
 
 class _Scene:
