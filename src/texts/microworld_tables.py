@@ -33,7 +33,7 @@ STORY_ROOM = 10 + 8  # they say ann is in the hall : true .    where is the appl
 REVIEW_ROOM = 6 + 7  # the plot was very fine .                is this praise ? yes . <end>
 FACT_ROOM = (
     7 + 10
-)  # the dish of arvia is pie .                what is the dish of arvia ? pie . <end>
+)  # the dish of arvia is pie .               what is the dish of arvia ? pie . <end>
 LINE_ROOM = 12 + 1  # say ann sees the apple in zorb : anu appa vizo .                       <end>
 
 
