@@ -107,7 +107,7 @@ def test_documents_hold_every_token_of_the_stream_but_the_first_as_a_target():
 
 @pytest.mark.parametrize("stream", [[], [0], [5, 0], [0, 5], [[0, 0]]])
 def test_a_stream_begins_and_closes_with_the_end_token(stream):
-    with pytest.raises(ValueError, match="begins and closes with the end token"):
+    with pytest.raises(ValueError, match="from one end token, 0, to another"):
         documents(tensor(stream, dtype=torch.long), end=0)
 
 
@@ -324,7 +324,7 @@ ONE = Score(1.0, 1, 1)
 @pytest.mark.parametrize(
     ("ours", "theirs", "options", "message"),
     [
-        ([ONE], [ONE], {}, r"at least 2 documents .* got \[0.0\]"),
+        ([ONE], [ONE], {}, r"2 or more .* got \[0.0\]"),
         ([ONE] * 2, [ONE] * 3, {}, "2 and 3 documents"),
         ([ONE] * 2, [Score(1.0, 1, 2)] * 2, {}, "different sizes"),
         ([Score(1.0, 1)] * 2, [Score(1.0, 1)] * 2, {}, "know their bytes"),

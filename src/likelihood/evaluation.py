@@ -112,10 +112,7 @@ def documents(stream: Tensor, *, end: int) -> list[Tensor]:
         ValueError: the stream has no document, or does not begin and close with the end token.
     """
     if stream.ndim != 1 or len(stream) < 2 or not int(stream[0]) == int(stream[-1]) == end:
-        raise ValueError(
-            "expected a stream (N,) of 2 tokens or more, which begins and closes with the end "
-            f"token {end}, got shape {tuple(stream.shape)}: {stream.tolist()[:10]}"
-        )
+        raise ValueError(f"expected a stream from one end token, {end}, to another, got {stream}")
     places = (stream == end).nonzero().squeeze(-1).tolist()
     return [stream[i : j + 1] for i, j in pairwise(places)]
 
@@ -271,10 +268,8 @@ def bootstrap(
     """
     nats, sizes = [score.nats for score in scores], _sizes(scores, unit)
     if len(nats) < 2 or not all(map(math.isfinite, nats)) or not 0 < level < 1:
-        raise ValueError(
-            f"expected finite scores of at least 2 documents and 0 < level < 1, got {nats[:10]} "
-            f"and {level}"
-        )
+        got = f"{nats[:10]} and {level}"
+        raise ValueError(f"expected 2 or more finite scores and 0 < level < 1, got {got}")
     pairs = torch.tensor([nats, sizes], dtype=torch.float64)  # (2, M)
     ratios = []
     for _ in range(resamples):
