@@ -20,9 +20,7 @@ fixed-length models" (window and stride); Koehn 2004 (bootstrap).
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
 from itertools import pairwise
-from operator import add
 from typing import Any, NamedTuple
 
 import torch
@@ -93,7 +91,7 @@ def total(scores: Iterable[Score]) -> Score:
     scores = list(scores)
     if not scores:
         raise ValueError("expected at least one score to add up, got none")
-    return reduce(add, scores)
+    return sum(scores[1:], scores[0])
 
 
 def documents(stream: Tensor, *, end: int) -> list[Tensor]:

@@ -247,15 +247,15 @@ class MicroWorld(Settings):
         for _ in range(self.things):
             who = scene.enters(g, tables.people)
             g.say("has", "the")
-            what = g.one_of([o for o in tables.objects if o not in scene.held])
-            scene.held[what] = who
+            what = g.one_of([o for o in tables.objects if o not in scene.holder])
+            scene.holder[what] = who
             g.say(".")
         for _ in range(self.cast - self.things):
             who = scene.enters(g, tables.people)
             g.say("is", "in", "the")
             scene.where[who] = g.one_of(tables.places)
             g.say(".")
-        scene.things = tuple(scene.held)
+        scene.things = tuple(scene.holder)
         word = "then"
         while word not in tables.story_ends:
             room = g.length() <= self.longest - STORY_ROOM
@@ -271,14 +271,14 @@ class MicroWorld(Settings):
             g.say("?", scene.place_of(g.one_of(scene.things)) or "unclear", ".", END)
         elif word == "who":
             g.say("has", "the")
-            g.say("?", scene.held.get(g.one_of(scene.things), "nobody"), ".", END)
+            g.say("?", scene.holder.get(g.one_of(scene.things), "nobody"), ".", END)
 
     def _event(self, g: programs.Handler, scene: "_Scene") -> None:
         """then bob went to the hall ."""
         who = g.one_of(scene.cast)
-        here, held, near = scene.where[who], scene.held, scene.near(who)
-        mine = [what for what in scene.things if held.get(what) == who]
-        theirs = [what for what in scene.things if held.get(what) in near]
+        here, holder, near = scene.where[who], scene.holder, scene.near(who)
+        mine = [what for what in scene.things if holder.get(what) == who]
+        theirs = [what for what in scene.things if holder.get(what) in near]
         lying = [what for what in scene.things if scene.lies.get(what) == here]
         can = (here in scene.places, bool(near), bool(mine), bool(theirs), bool(lying))
         verb = g.pick(self._tables.verbs[can])
@@ -289,24 +289,24 @@ class MicroWorld(Settings):
             g.say("the")
             what = g.one_of(mine)
             g.say("to")
-            held[what] = g.one_of(near)
-            scene.meet(who, held[what])
+            holder[what] = g.one_of(near)
+            scene.meet(who, holder[what])
         elif verb in ("got", "received"):
             g.say("the")
             what = g.one_of(theirs)
-            g.say("from", held[what])
-            scene.meet(who, held[what])
-            held[what] = who
+            g.say("from", holder[what])
+            scene.meet(who, holder[what])
+            holder[what] = who
         elif verb in ("dropped", "left"):
             g.say("the")
             what = g.one_of(mine)
-            del held[what]
+            del holder[what]
             scene.lies[what] = here
         elif verb in ("took", "grabbed"):
             g.say("the")
             what = g.one_of(lying)
             del scene.lies[what]
-            held[what] = who
+            holder[what] = who
         elif verb == "is":
             g.say("in", "the", here)
         else:  # has
@@ -319,8 +319,8 @@ class MicroWorld(Settings):
         what = g.one_of(scene.things)
         g.say("is")
         ways: dict[str, tuple[str, ...]] = {}
-        if holder := scene.held.get(what):
-            ways["with"] = (holder,)
+        if who := scene.holder.get(what):
+            ways["with"] = (who,)
         if place := scene.place_of(what):
             ways["in"] = ("the", place)
         g.say(*ways[g.one_of(tuple(ways))], ".")
@@ -336,7 +336,7 @@ class MicroWorld(Settings):
             verdict = str(claimed == here).lower() if here in scene.places else "unclear"
         else:
             g.say("the")
-            verdict = str(scene.held.get(g.one_of(scene.things)) == who).lower()
+            verdict = str(scene.holder.get(g.one_of(scene.things)) == who).lower()
         g.say(":", verdict, ".")
 
     def _review(self, g: programs.Handler) -> None:
@@ -467,7 +467,7 @@ class _Scene:
         self.cast: list[str] = []
         self.things: tuple[str, ...] = ()
         self.where: dict[str, str] = {}
-        self.held: dict[str, str] = {}
+        self.holder: dict[str, str] = {}
         self.lies: dict[str, str] = {}
 
     def enters(self, g: programs.Handler, people: Sequence[str]) -> str:
@@ -480,13 +480,9 @@ class _Scene:
     def near(self, who: str) -> list[str]:
         """Who may be in the same place."""
         here, where = self.where[who], self.where
-        if here not in self.places:
-            return [other for other in self.cast if other != who]
-        return [
-            other
-            for other in self.cast
-            if other != who and (where[other] == here or where[other] not in self.places)
-        ]
+        untold = {each for each in self.cast if where[each] not in self.places}
+        others = [each for each in self.cast if each != who]
+        return [each for each in others if where[each] == here or {each, who} & untold]
 
     def meet(self, one: str, other: str) -> None:
         """Two who hand each other things are in one place, which may have been told of one."""
@@ -499,7 +495,7 @@ class _Scene:
 
     def place_of(self, what: str) -> str | None:
         """Where an object is, as far as told."""
-        place = self.lies.get(what) or self.where[self.held[what]]
+        place = self.lies.get(what) or self.where[self.holder[what]]
         return place if place in self.places else None
 
 

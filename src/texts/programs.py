@@ -24,7 +24,7 @@ choices); van de Meent et al. 2018 (handlers). Derived in the chapter `gpt/micro
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 import torch
 
@@ -79,19 +79,6 @@ class Derivation(NamedTuple):
 # ---- handlers ----------------------------------------------------------------------------------
 
 
-class Handler(Protocol):
-    """To whom a program leaves its choices, as the module's first lines say."""
-
-    def say(self, *words: str) -> None: ...
-    def one_of(self, options: Sequence[str]) -> str: ...
-    def pick(self, choice: Choice[str]) -> str: ...
-    def hide(self, choice: Choice[_Option]) -> _Option: ...
-    def length(self) -> int: ...
-
-
-Program = Callable[[Handler], None]
-
-
 class _MismatchError(Exception):
     """The text goes on as this derivation cannot."""
 
@@ -100,8 +87,11 @@ class _UnfinishedError(Exception):
     """The text stops before the document does."""
 
 
-class _Writer(Handler):
-    """Writes a document and adds up the log-probability of its choices; `_choose` makes them."""
+class Handler:
+    """To whom a program leaves its choices: it writes them down and adds up their log-probability.
+
+    How they are made, the handlers below say, by `_choose`.
+    """
 
     def __init__(self) -> None:
         self.log_prob = 0.0
@@ -144,7 +134,10 @@ class _Writer(Handler):
         return option
 
 
-class _Sampler(_Writer):
+Program = Callable[[Handler], None]
+
+
+class _Sampler(Handler):
     """Draws its choices."""
 
     def __init__(self, draw: Callable[[], float]):
@@ -156,7 +149,7 @@ class _Sampler(_Writer):
         return int(drawn * size) if choice is None else bisect_right(choice.cumulative, drawn)
 
 
-class _Follower(_Writer):
+class _Follower(Handler):
     """Takes its choices from a path, and the first option where the path ends."""
 
     def __init__(self, path: tuple[int, ...]):
