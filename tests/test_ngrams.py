@@ -26,7 +26,7 @@ def back_off(ids, order, size, end=None):
     return BackOffModel.of(count_ngrams(ids, order=order, vocabulary_size=size, end=end), end=end)
 
 
-def by_loop(ids, order, size, end, token, before):
+def by_loop(ids, order, end, token, before):
     """Drop the oldest token until the context was seen, and divide its counts."""
 
     def padded(text):
@@ -36,10 +36,9 @@ def by_loop(ids, order, size, end, token, before):
         return tuple(text[max(0, len(text) - order + 1) :])
 
     followers = defaultdict(Counter)
-    for t in range(1, len(ids)):
-        context = padded(ids[:t])
-        for k in range(len(context) + 1):
-            followers[context[k:]][ids[t]] += 1
+    for counted in count_contexts(ids, order=order, end=end):
+        for (context, following), n in counted.items():
+            followers[context][following] = n
     context = padded(before)
     while context and not followers[context]:
         context = context[1:]
@@ -78,7 +77,7 @@ def test_the_fast_count_is_that_of_the_formula(length, first, end):
 def test_back_off_agrees_with_a_loop_over_contexts(order, end):
     ids = random_stream(61, 5, seed=0, end=end)
     new = random_stream(47, 5, seed=1, end=end)
-    expected = [by_loop(ids, order, 5, end, new[t], new[:t]) for t in range(1, len(new))]
+    expected = [by_loop(ids, order, end, new[t], new[:t]) for t in range(1, len(new))]
     found = np.exp(-back_off(ids, order, 5, end).score(new))
     assert np.allclose(found, expected, rtol=1e-12, atol=0)
     if order == 4:

@@ -156,10 +156,7 @@ ENDLESS = {"<end>": {"a": 0.5, "b": 0.5}, "a": {"<end>": 1.0}, "b": {"b": 1.0}}
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (
-            lambda: MarkovSource("ab", [[0.5, 0.5], [0.6, 0.5]]),
-            r"sum to 1 .* got \[0\.6, 0\.5\] after 'b'",
-        ),
+        (lambda: MarkovSource("ab", [[0.5, 0.5], [0.6, 0.5]]), r"sum to 1.* \[0\.6, 0\.5\].* 'b'"),
         (lambda: MarkovSource("ab", [[1.5, -0.5], [0.5, 0.5]]), "probabilities"),
         (lambda: MarkovSource("ab", [[math.nan, 1.0], [0.5, 0.5]]), "probabilities"),
         (lambda: MarkovSource("ab", [[1.0]]), "length 2"),
@@ -168,10 +165,7 @@ ENDLESS = {"<end>": {"a": 0.5, "b": 0.5}, "a": {"<end>": 1.0}, "b": {"b": 1.0}}
         (lambda: MarkovSource("", EVEN), "length 0"),
         (lambda: MarkovSource("aa", EVEN), "distinct words"),
         (lambda: MarkovSource("ab", EVEN, end="<end>"), "distinct words, '<end>' too"),
-        (
-            lambda: MarkovSource.from_table({"a": {"b": 1.0}}),
-            r"over all words, got \[0.0\] after 'a'",
-        ),
+        (lambda: MarkovSource.from_table({"a": {"b": 1.0}}), r"all words, got \[0.0\] after 'a'"),
         (lambda: MarkovSource.from_table(ENDLESS, end="<end>"), "texts to end, but after 'b'"),
         (APART.stationary, "one stationary distribution, got several"),
         (lambda: WEATHER.encode("the sun"), r"got \['the'\]"),
