@@ -107,7 +107,7 @@ def test_an_import_from_no_folder_is_found():
 
 @pytest.mark.parametrize(
     "line",
-    ["from ..texts.words import Words", "from .masks import causal_mask", "import torch.nn"],
+    ["from ..texts.markov import Words", "from .masks import causal_mask", "import torch.nn"],
 )
 def test_an_import_from_an_earlier_folder_its_own_or_elsewhere_is_allowed(line):
     assert rooms("attention.heads", line) <= up_to("attention.heads")
