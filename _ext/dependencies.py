@@ -173,46 +173,20 @@ def state_of_experiment(path, root=ROOT):
     named = [root / text for text in sorted(texts_in(source)) if text.endswith(".md")]
     sources = [source, *(code_of(each) for each in named if each.is_file())]
     own = root / "results" / path.stem
-    read = [each for each in records(source, root) if own not in each.parents or is_recipe(each)]
+    read = [e for e in records(source, root) if own not in e.parents or e.name == "recipe.toml"]
     files = {path, *beside_modules(root), *read}
     files = files.union(*(modules(each, root) for each in sources))
     return digest(environment(), *sources, *hashed(sorted(files), root))
 
 
-def is_recipe(path):
-    return path.name == "recipe.toml"
-
-
 def state_of_test(path, root=ROOT):
-    """A key for a module of tests: all that it imports, and all that it may look at, included."""
+    """A key for a module of tests: all that it imports; if it knows its place, all there is."""
     source = path.read_text(encoding="utf-8")
     files = {path, *modules(source, root, BESIDE_TESTS), *(root / name for name in RUNS_TESTS)}
-    for each in list(files):
-        if each.suffix == ".py" and not each.is_relative_to(root / "src"):
-            files |= set(looked_at(each, root))
+    apart = [each for each in files if each.is_file() and not each.is_relative_to(root / "src")]
+    if any("__file__" in each.read_text(encoding="utf-8") for each in apart):
+        files |= set(everything(root))
     return digest(environment(), *hashed(sorted(each for each in files if each.is_file()), root))
-
-
-def looked_at(path, root):
-    """Files of the repository at which a test may look, as far as its text tells.
-
-    Of a module that knows its own place these are the files and folders that it names; if it names
-    none, all of its own folder, or of the repository where it leaves that. Of one that has the
-    place of the repository from another module, all.
-    """
-    source = path.read_text(encoding="utf-8")
-    if any(name.endswith(".ROOT") for name in imported(source)):
-        return everything(root)
-    if "__file__" not in source:
-        return []
-    named = {place / text for text in texts_in(source) for place in (root, path.parent)}
-    named = [each for each in named if each.exists() and each not in (root, path.parent)]
-    if root / "next_token" in named:
-        named.append(root / "src")  # which its commands import
-    if named:
-        return [file for each in named for file in files_in(each)]
-    leaves = ".parents" in source or ".parent.parent" in source
-    return everything(root) if leaves else files_in(path.parent)
 
 
 def everything(root):

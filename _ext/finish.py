@@ -185,6 +185,20 @@ def without_idle_scripts(text):
     return text if NEEDS["tex-chtml.js"] in text else SETTINGS.sub("", text)
 
 
+# ---- screen readers ------------------------------------------------------------------------------
+
+ROLES = {  # the first is of an older standard; lines of a signature are no list of terms
+    'role="doc-biblioentry"': 'role="listitem"',
+    "<dl>\n<dd>": '<dl role="presentation">\n<dd>',
+}
+
+
+def with_roles(text):
+    for old, new in ROLES.items():
+        text = text.replace(old, new)
+    return text
+
+
 # ---- when pages are made -------------------------------------------------------------------------
 
 
@@ -243,7 +257,7 @@ def finish(app, error):
         return explanations(page).get(anchor) if re.search(box, source(page)) else None
 
     for page, text in made.items():
-        text = without_idle_scripts(with_previews(text, page, explanation))
+        text = without_idle_scripts(with_roles(with_previews(text, page, explanation)))
         (site / page).write_text(text, encoding="utf-8")
 
 

@@ -66,12 +66,10 @@ def hours(found):
 
 
 def reduced(needs):
-    """{label: needs} without what follows through others; the needs must not run in a circle."""
+    """{label: needs} without what follows through others."""
 
-    def all_below(label, above=()):
-        if label in above:
-            raise ValueError(f"expected no circle, got {' needs '.join([*above, label])}")
-        return {b for a in needs[label] for b in (a, *all_below(a, (*above, label)))}
+    def all_below(label):
+        return needs[label].union(*map(all_below, needs[label]))
 
     below = {label: all_below(label) for label in needs}
     return {a: {b for b in needs[a] if not any(b in below[c] for c in needs[a])} for a in needs}

@@ -1,7 +1,6 @@
 """How many work side by side, and how long it takes: ``python _ext/shares.py`` prints the first.
 
 `seconds.json` keeps the seconds that each chapter and each module of tests took on a quiet machine.
-Elsewhere all may take longer: once a chapter is done, `make book` tells the time left at its pace.
 ``pytest --nbval --measure book tests`` writes the file; given some of these, it renews theirs only.
 """
 
@@ -61,15 +60,10 @@ def together(shares, workers):
     return max(sum(shares.values()) / workers, *shares.values(), 0.0)
 
 
-def told(duration):
-    """A duration in words."""
-    return f"about {round(duration / 60)} min" if duration > 60 else "less than a minute"
-
-
 def foretold(duration):
-    """A duration in words before anything is done: a machine may become busy, or quiet."""
+    """A duration in words; a machine may become busy, or quiet."""
     least, most = floor(duration / 60 / LEEWAY), ceil(duration * LEEWAY / 60)
-    return f"{least} to {most} min" if duration > 60 else told(duration)
+    return f"{least} to {most} min" if duration > 60 else "less than a minute"
 
 
 if __name__ == "__main__":
