@@ -12,7 +12,6 @@ import torch
 from chapters import ROOT, read
 from picture import sources, taken_from
 from prerequisites import LABEL, chapters, columns, hours, reduced
-from test_topics import slug
 
 from src.texts.microworld import MicroWorld
 
@@ -22,6 +21,12 @@ WORDS = (
     "no one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
     "sixteen"
 )
+
+
+def slug(title):
+    """What MyST calls the place of a heading: its text, without formulas and marks."""
+    text = re.sub(r"\$[^$]+\$", "", title).lower().replace(" ", "-")
+    return re.sub(r"[^\w-]", "", text)
 
 
 def labelled(labels):
