@@ -84,15 +84,11 @@ class Seen:
         node.workerinput["left_out"] = sorted(self.left_out)
 
     def pytest_report_header(self):
-        left = self.states.keys() - self.left_out
-        workers = getattr(self.config.option, "numprocesses", None) or 1
-        duration = foretold(together(expected(left), workers))
+        left, workers = self.states.keys() - self.left_out, self.config.getoption("numprocesses", 1)
+        duration = foretold(together(expected(left), workers or 1))
         lines = [f"files: {len(left)} of {len(self.states)}, {duration}"] if self.states else []
         if taken := self.by_builder & self.left_out:
-            lines.append(
-                f"{len(taken)} chapters: executed by `make book`, unchanged since; nbval runs "
-                f"{len(left & self.by_builder)} of that build again"
-            )
+            lines.append(f"{len(taken)} chapters were executed by `make book`, unchanged since")
         return lines
 
     def pytest_ignore_collect(self, collection_path):

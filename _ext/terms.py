@@ -30,16 +30,13 @@ def note_uses(app, doctree):
 
 def introduced(env, names):
     """The page and the anchor where one of an entry's names is linked first, or None."""
-    for page, anchors in sorted(env.uses_of_terms.items(), key=lambda use: place(env, use[0])):
-        found = [anchors[name.lower()] for name in names if name.lower() in anchors]
-        if found and env.toc_secnumbers.get(page):  # only chapters have numbers
-            return page, found[0]
+    numbers = {page: found[""] for page, found in env.toc_secnumbers.items() if found}
+    for page in sorted(numbers, key=numbers.get):  # only chapters have numbers
+        anchors = env.uses_of_terms.get(page, {})
+        for name in names:
+            if name.lower() in anchors:
+                return page, anchors[name.lower()]
     return None
-
-
-def place(env, page):
-    """A chapter's number; pages without one come last."""
-    return env.toc_secnumbers.get(page, {}).get("", (1_000,))
 
 
 def entries(glossary):

@@ -111,15 +111,6 @@ def test_another_environment_makes_everything_stale(book, monkeypatch):
     assert stale(book) == ["one", "two"]
 
 
-def test_what_was_executed_by_the_builder_alone_has_no_state_and_is_stale(book):
-    take_for_executed(book)
-    path = book / "book/part/one.md"
-    kept = CacheBundleIn(read(path), str(path), data={"execution_seconds": 1.0})
-    cache = get_cache(str(book / CACHE))
-    cache.cache_notebook_bundle(kept, check_validity=False, overwrite=True)
-    assert stale(book) == ["one"]
-
-
 @pytest.mark.parametrize(
     ("old", "new", "name"),
     [

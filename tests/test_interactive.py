@@ -128,22 +128,6 @@ def test_the_keyboard_alone_steps_forth_and_back(visit, figure, tokenizer):
     assert shown(figure)[0] == end
 
 
-def test_an_example_is_a_word_to_begin_with(figure, tokenizer):
-    data = json.loads(figure.locator("script").text_content())
-    assert len(data["examples"]) > 2
-    for text in data["examples"]:
-        assert text == text.strip(), "nobody sees a blank at the end of a field"
-        button(figure, text).click()
-        assert figure.get_by_label("Your word").input_value() == text
-        assert shown(figure)[0] == list(text.encode())
-        button(figure, "to the end").press("Enter")
-        ids = tokenizer.encode(text)
-        assert shown(figure)[0] == ids
-        says = figure.locator("[aria-live]").text_content()
-        assert f"{len(ids)} token" in says
-        assert f" for {len(text)} character" in says
-
-
 def test_the_merges_open_half_way_where_one_has_been_made_and_another_is_to_come(context, address):
     opened = Visit(context, f"{address}/{PAGE}")
     figure = opened.page.locator("#merge-steps")

@@ -5,7 +5,6 @@ Where there is a GPU, the same programs run on it: what it refuses and accepts i
 
 import io
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import suppress
 from copy import deepcopy
 from pathlib import Path
 
@@ -17,11 +16,6 @@ from rehearsal.chapter import Found
 from rehearsal.device import install
 from torch import nn
 from torch.nn import functional
-
-from src.gpt.gpt2 import GPT, GPTConfig
-from src.gpt.sampling import generate
-from src.gpt.training import TrainConfig, train
-from src.likelihood.batches import Batches
 
 pytestmark = pytest.mark.weekly
 
@@ -155,46 +149,6 @@ def test_a_clean_program_gives_what_the_cpu_gives(elsewhere, program, where):
     there, here = elsewhere(program, where), program("cpu")
     for one, other in zip(there, here, strict=True):
         assert one == (other if isinstance(one, str) else pytest.approx(np.array(other), rel=1e-5))
-
-
-# ---- a model, from its first step to a text ----------------------------------------------------
-
-
-def interrupt(step, model):
-    if step == 4:
-        raise KeyboardInterrupt
-
-
-def a_run(where, folder, *, interrupted=False):
-    """The losses of eight steps, and a text from the model that was left."""
-    config = GPTConfig(
-        vocabulary_size=7, context_length=8, layers=1, heads=2, channels=8, dropout=0.2
-    )
-    options = TrainConfig(steps=8, learning_rate=0.01, precision="bfloat16", save_every=4, every=4)
-    data = Batches(torch.arange(280, device=where) % 7, batch_size=4, context_length=8)
-    watched = {"validation": [data[9]], "folder": folder, "resume": True, "progress": False}
-    for after in (interrupt, None) if interrupted else (None,):
-        model = GPT(config, generator=torch.Generator().manual_seed(0)).to(where)
-        torch.manual_seed(2)
-        with suppress(KeyboardInterrupt):
-            history = train(model, data, options, after=after, **watched)
-    draws = torch.Generator().manual_seed(5)
-    text = generate(model, [[1, 2]], max_new_tokens=9, generator=draws)[0]
-    assert text.device.type == torch.device(where).type
-    return history.losses, list(history.validation.values()), text.tolist()
-
-
-def in_parts(where, folder):
-    return a_run(where, folder / "whole"), a_run(where, folder / "parts", interrupted=True)
-
-
-@pytest.mark.parametrize("where", DEVICES)
-def test_a_run_goes_on_with_the_random_numbers_of_the_device(elsewhere, where, tmp_path):
-    (losses, *more), parts = elsewhere(in_parts, where, tmp_path)
-    assert len(losses) == 8
-    assert (losses, *more) == parts
-    here, *_ = a_run("cpu", tmp_path / "here")
-    assert losses[-1] == pytest.approx(here[-1], rel=0.1)  # drawn apart
 
 
 # ---- chapters ----------------------------------------------------------------------------------

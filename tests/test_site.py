@@ -556,15 +556,6 @@ def test_a_bar_opens(visit):
     assert bar.locator("pre").first.is_visible()
 
 
-@on(*CHAPTERS)
-def test_a_figure_stands_above_its_code(visit):
-    before = visit.page.evaluate(
-        """() => [...document.querySelectorAll("main .tag_hide-input > details + .cell_output")]
-          .map(e => e.previousElementSibling.textContent.trim().slice(0, 80))"""
-    )
-    assert not before
-
-
 @on(*NUMBERED)
 def test_signs_are_in_the_font_of_icons_and_none_is_a_bell(visit):
     signs = visit.page.evaluate(
@@ -626,11 +617,6 @@ def test_each_button_at_the_top_of_a_phone_has_a_word_that_is_part_of_its_name(v
         assert each["size"] >= 11
         assert each["height"] >= 44
         assert each["right"] <= following["left"] + 1, "words lie on each other"
-
-
-@on(*NUMBERED)
-def test_no_chapter_begins_with_a_wall_of_imports(visit):
-    assert not visit.page.locator("main div.cell_input").first.is_visible()
 
 
 @on(*NUMBERED)
