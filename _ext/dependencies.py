@@ -1,7 +1,7 @@
 """What a chapter's outputs depend on: its cells, the modules of `src` that it imports, the data.
 
-The same for the tests of `tests`, which may look at any file of the repository. Wherever a text
-does not tell what is needed, more is taken: then something is executed that need not be.
+Wherever a text does not tell what is needed, more is taken: then something is executed that need
+not be.
 """
 
 import ast
@@ -20,7 +20,6 @@ from pathlib import Path
 from jupytext.myst import myst_to_notebook
 
 ROOT = Path(__file__).parents[1]
-BESIDE_TESTS = ("tests", "_ext", ".")  # where a test finds what it imports
 RUNS_TESTS = ("conftest.py", "pyproject.toml", "_ext/kernels.py", "_ext/verdict.py")
 KEPT_FOLDERS = ("_ext", "_static", ".binder", ".ci", ".github", ".jupyter")
 OURS = ("next-token ", "next_token ")  # in its folder it is found twice, elsewhere once
@@ -65,12 +64,8 @@ def imported(source, package=("src",)):
     return found
 
 
-def modules(source, root=ROOT, places=(".",)):
-    """Files of `src` that some code needs, those included which these import in turn.
-
-    Args:
-        places: folders in which the first part of a name is looked for.
-    """
+def modules(source, root=ROOT):
+    """Files of `src` that some code needs, those included which these import in turn."""
     found, waiting, seen = set(), list(imported(source)), set()
     while waiting:
         name = waiting.pop()
@@ -78,14 +73,13 @@ def modules(source, root=ROOT, places=(".",)):
             continue
         seen.add(name)
         parts = name.split(".")
-        for place in places:
-            for length in range(1, len(parts) + 1):
-                stem = root.joinpath(place, *parts[:length])
-                for path in (stem.with_suffix(".py"), stem / "__init__.py"):
-                    if path.is_file() and path not in found:
-                        found.add(path)
-                        package = path.relative_to(root).parent.parts
-                        waiting += imported(path.read_text(encoding="utf-8"), package)
+        for length in range(1, len(parts) + 1):
+            stem = root.joinpath(*parts[:length])
+            for path in (stem.with_suffix(".py"), stem / "__init__.py"):
+                if path.is_file() and path not in found:
+                    found.add(path)
+                    package = path.relative_to(root).parent.parts
+                    waiting += imported(path.read_text(encoding="utf-8"), package)
     return sorted(found)
 
 
@@ -177,16 +171,6 @@ def state_of_experiment(path, root=ROOT):
     files = {path, *beside_modules(root), *read}
     files = files.union(*(modules(each, root) for each in sources))
     return digest(environment(), *sources, *hashed(sorted(files), root))
-
-
-def state_of_test(path, root=ROOT):
-    """A key for a module of tests: all that it imports; if it knows its place, all there is."""
-    source = path.read_text(encoding="utf-8")
-    files = {path, *modules(source, root, BESIDE_TESTS), *(root / name for name in RUNS_TESTS)}
-    apart = [each for each in files if each.is_file() and not each.is_relative_to(root / "src")]
-    if any("__file__" in each.read_text(encoding="utf-8") for each in apart):
-        files |= set(everything(root))
-    return digest(environment(), *hashed(sorted(each for each in files if each.is_file()), root))
 
 
 def everything(root):

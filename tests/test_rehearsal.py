@@ -3,9 +3,7 @@
 Where there is a GPU, the same programs run on it: what it refuses and accepts is the measure.
 """
 
-import io
 from concurrent.futures import ProcessPoolExecutor
-from copy import deepcopy
 from pathlib import Path
 
 import numpy as np
@@ -101,29 +99,6 @@ def views_that_write_through(where):
     return [x.tolist(), fresh.tolist(), x.grad.tolist()]
 
 
-def kept_and_read_again(where):
-    draws, file = torch.Generator().manual_seed(0), io.BytesIO()
-    layer = nn.Linear(2, 2)
-    nn.init.normal_(layer.weight, generator=draws)
-    nn.init.zeros_(layer.bias)
-    same, tied = layer.weight, nn.ModuleList([layer, layer])
-    layer.to(where)
-    assert layer.weight is same
-    copied = deepcopy(tied)
-    assert copied[0].weight is copied[1].weight
-    assert isinstance(copied[0].weight, nn.Parameter)
-    torch.save(layer.state_dict(), file)
-    states = [
-        torch.load(io.BytesIO(file.getvalue()), map_location=place, weights_only=True)
-        for place in (None, "cpu")
-    ]
-    assert [state["weight"].device.type for state in states] == [torch.device(where).type, "cpu"]
-    layer.weight.data.zero_()
-    for state in states:
-        copied[0].load_state_dict(state)
-    return [copied[1].weight.tolist(), layer.weight.tolist()]
-
-
 def in_the_short_type(where):
     x, kind = torch.linspace(0, 1, 8, device=where).reshape(2, 4), torch.device(where).type
     with torch.autocast(kind, torch.bfloat16):
@@ -137,10 +112,7 @@ def in_the_short_type(where):
     return [product.tolist(), plain.tolist()]
 
 
-CLEAN = [
-    *(numbers_and_indices_of_the_cpu, views_that_write_through),
-    *(kept_and_read_again, in_the_short_type),
-]
+CLEAN = [numbers_and_indices_of_the_cpu, views_that_write_through, in_the_short_type]
 
 
 @pytest.mark.parametrize("where", DEVICES)
