@@ -48,9 +48,9 @@ def keep(measured, root, kept=KEPT):
     kept.write_text(json.dumps(rounded, indent=0) + "\n", encoding="utf-8")
 
 
-def expected(names, kept=None):
+def expected(names):
     """{name: seconds}: measured, or the median of what was."""
-    kept = seconds() if kept is None else kept
+    kept = seconds()
     usual = median(kept.values()) if kept else 10.0
     return {name: kept.get(name, usual) for name in names}
 

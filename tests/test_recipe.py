@@ -121,7 +121,7 @@ Begin with {{cite}}`peano`.
 
 # Rule, what is replaced in the sound chapter, by what, how the line begins that must be reported
 # (empty: any line), and a part of the message.
-NUMBERED_KEY = "[key]\n\nkey = 0"
+FIRST_KEY = "[key]\n\nkey = 0"
 PLANTED = [
     ("has_the_canonical_header", "  name: python3\n", "", "---", "must begin with the header"),
     ("names_the_language_of_its_cells", "ipython3\nassert one", "\nassert one", "", "got nothing"),
@@ -154,8 +154,8 @@ PLANTED = [
         "## Experiment: one",
         "claims nothing",
     ),
-    ("marks_its_key_cells", NUMBERED_KEY, "[margin]", "# A sound chapter", "got 3"),
-    ("marks_its_key_cells", NUMBERED_KEY, "[hide-input, key]\n\nkey = 0", "key = 0", "drop ['hide"),
+    ("marks_its_key_cells", FIRST_KEY, "[margin]", "# A sound chapter", "got 3"),
+    ("marks_its_key_cells", FIRST_KEY, "[hide-input, key]\n\nkey = 0", "key = 0", "drop ['hide"),
     ("describes_its_figures", "    name: fig-one\n", "", "one = 1", "mystnb.figure.name"),
     ("describes_its_figures", "mystnb:", "mystnc:", "# A sound chapter", "found none"),
     ("summarises_in_three_sentences", "3. Two", "   Two", "", "got 2"),
