@@ -193,12 +193,6 @@ ROLES = {  # the first is of an older standard; lines of a signature are no list
 }
 
 
-def with_roles(text):
-    for old, new in ROLES.items():
-        text = text.replace(old, new)
-    return text
-
-
 # ---- when pages are made -------------------------------------------------------------------------
 
 
@@ -257,7 +251,9 @@ def finish(app, error):
         return explanations(page).get(anchor) if re.search(box, source(page)) else None
 
     for page, text in made.items():
-        text = without_idle_scripts(with_roles(with_previews(text, page, explanation)))
+        text = without_idle_scripts(with_previews(text, page, explanation))
+        for old, new in ROLES.items():
+            text = text.replace(old, new)
         (site / page).write_text(text, encoding="utf-8")
 
 
