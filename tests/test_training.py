@@ -755,9 +755,7 @@ def test_data_that_cannot_be_asked_by_number_are_refused(stream):
 
 @pytest.fixture(scope="module")
 def server():
-    server = ForkServer("training_runs")
-    yield server
-    server.close()
+    return ForkServer("training_runs")
 
 
 @pytest.fixture(scope="module")
