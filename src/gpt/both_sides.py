@@ -23,7 +23,7 @@ from ..attention.encoder_decoder import Encoder, EncoderDecoder
 from ..attention.masks import padding_mask
 from ..likelihood.models import evaluating
 from ..tools.checks import check_batch
-from .gpt2 import Configured, GPTConfig, blocks_of, initialise, positions_of
+from .gpt2 import Configured, GPTConfig, initialise, new_positions
 
 
 class EncoderLM(Configured):
@@ -49,11 +49,11 @@ class EncoderLM(Configured):
         _check_tied(config)
         self.config, self.n_segments = config, segments
         self.embedding = nn.Parameter(torch.empty(config.vocabulary_size, config.channels))
-        self.positions = positions_of(config, generator=generator)
+        self.positions = new_positions(config, generator=generator)
         self.segments = None
         if segments:
             self.segments = nn.Parameter(torch.empty(segments, config.channels))
-        self.encoder = blocks_of(Encoder, config, generator=generator)
+        self.encoder = Encoder(config.layers, config, generator=generator)
         self.dropout = nn.Dropout(config.dropout) if config.dropout else nn.Identity()
         initialise(self, config, generator=generator)
 
@@ -153,12 +153,9 @@ class EncoderDecoderLM(Configured, EncoderDecoder):
         super().__init__(
             config.vocabulary_size,
             config.vocabulary_size,
-            channels=config.channels,
-            heads=config.heads,
+            config,
             layers=config.layers,
             context_length=config.context_length,
-            norm=config.norm,
-            dropout=config.dropout,
             padding=padding,
             generator=generator,
         )
