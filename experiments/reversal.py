@@ -18,8 +18,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from src.attention.block import Decoder
 from src.attention.config import BlockConfig
-from src.attention.encoder_decoder import Decoder
 from src.attention.heads import linear
 from src.attention.positions import LearnedPositions
 from src.attention.recurrence import LSTM

@@ -6,9 +6,9 @@ from oracles import gradients, greatest_difference, normal
 from torch import nn, tensor
 from torch.nn import functional
 
-from src.attention.block import Block
+from src.attention.block import Block, Decoder, Encoder
 from src.attention.config import BlockConfig
-from src.attention.encoder_decoder import Decoder, Encoder, EncoderDecoder
+from src.attention.encoder_decoder import EncoderDecoder
 from src.attention.feed_forward import LayerNorm, layer_norm
 from src.attention.heads import recorded_weights
 from src.attention.masks import banded_mask, causal_mask, padding_mask

@@ -69,7 +69,15 @@ def scaled_dot_product_attention(
         )
     scale = 1 / math.sqrt(queries.shape[-1]) if scale is None else scale
     if not need_weights and sink is None:
-        return _fused(queries, keys, values, mask, causal, bias, scale, dropout, grouped), None
+        # Its own causal mask is the fastest, but lets the first T of S positions ask, not the last.
+        own = causal and mask is None and bias is None and queries.shape[-2] == keys.shape[-2]
+        added = None if own else _allowed(mask, causal, queries, keys)
+        if bias is not None:
+            added = bias if added is None else bias.masked_fill(~added, -torch.inf)
+        output = functional.scaled_dot_product_attention(
+            queries, keys, values, added, dropout, own, scale=scale, enable_gqa=grouped
+        )
+        return output, None
     if grouped:
         share = queries.shape[-3] // keys.shape[-3]  # H / G
         keys, values = (part.repeat_interleave(share, dim=-3) for part in (keys, values))
@@ -85,28 +93,6 @@ def scaled_dot_product_attention(
     weights = torch.softmax(scores, dim=-1)[..., : keys.shape[-2]]
     weights = functional.dropout(weights, dropout, training=dropout > 0)
     return weights @ values, weights if need_weights else None
-
-
-def _fused(
-    queries: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    mask: Tensor | None,
-    causal: bool,
-    bias: Tensor | None,
-    scale: float,
-    dropout: float,
-    grouped: bool,
-) -> Tensor:
-    """The same output by torch's kernel, which is fastest where it makes its causal mask itself."""
-    square = queries.shape[-2] == keys.shape[-2]  # its queries are the first T of S, ours the last
-    causal_alone = causal and mask is None and bias is None and square
-    added = None if causal_alone else _allowed(mask, causal, queries, keys)
-    if bias is not None:
-        added = bias if added is None else bias.masked_fill(~added, -torch.inf)
-    return functional.scaled_dot_product_attention(
-        queries, keys, values, added, dropout, causal_alone, scale=scale, enable_gqa=grouped
-    )
 
 
 def _allowed(mask: Tensor | None, causal: bool, queries: Tensor, keys: Tensor) -> Tensor | None:

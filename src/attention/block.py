@@ -2,6 +2,9 @@
 
     pre-norm      h = x + attention(norm(x));     y = h + ffn(norm(h))            GPT-2
     post-norm     h = norm(x + attention(x));     y = norm(h + ffn(h))            GPT-1
+    encoder       blocks in which all see all
+    decoder       blocks in which each position sees itself and what came before; with `cross`, a
+                  memory as well
 
 Only attention moves information between positions; norms and feed-forward networks
 (`attention/feed_forward`) work on each position by itself.
@@ -11,6 +14,7 @@ Source: Vaswani et al. 2017, section 3; Xiong et al. 2020 (pre-norm).
 Derived in the chapter `attention/block`.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
@@ -85,3 +89,64 @@ class Block(nn.Module):
         if self.cross:
             x = self.cross_norm(x + drop(self.cross_attention(x, memory, mask=memory_mask)))
         return self.feed_forward_norm(x + drop(self.feed_forward(x)))
+
+
+class _Stack(nn.Module):
+    """Blocks one after another; after pre-norm blocks a last norm, which they leave to do."""
+
+    def __init__(
+        self, layers: int, config: BlockConfig, *, cross: bool = False, generator: torch.Generator
+    ):
+        super().__init__()
+        self.blocks = nn.ModuleList(
+            Block(config.layer(number), cross=cross, generator=generator)
+            for number in range(layers)
+        )
+        self.final_norm = new_norm(config) if config.norm == "pre" else nn.Identity()
+
+
+class Encoder(_Stack):
+    """Blocks in which every position sees every other.
+
+    Args:
+        layers: how many.
+        config: what each of them is.
+        generator: draws the initial weights; on the CPU.
+    """
+
+    def forward(self, x: Tensor, *, mask: Tensor | None = None) -> Tensor:
+        """(B, S, C) -> (B, S, C); the mask keeps padding out."""
+        for block in self.blocks:
+            x = block(x, mask=mask)
+        return self.final_norm(x)
+
+
+class Decoder(_Stack):
+    """Blocks in which a position sees no later one.
+
+    Args:
+        layers, config: as in `Encoder`.
+        cross: whether each block looks at a memory as well.
+        generator: draws the initial weights; on the CPU.
+    """
+
+    def forward(
+        self,
+        x: Tensor,
+        memory: Tensor | None = None,
+        *,
+        mask: Tensor | None = None,
+        memory_mask: Tensor | None = None,
+        cache: Sequence[Cache] | None = None,
+    ) -> Tensor:
+        """(B, T, C) -> (B, T, C), causally; the masks only forbid more.
+
+        Args:
+            x: (B, T, C).
+            memory, mask, memory_mask: as in `Block`.
+            cache: one for each block, of the tokens before x.
+        """
+        caches: Sequence[Cache | None] = cache or [None] * len(self.blocks)
+        for block, stored in zip(self.blocks, caches, strict=True):
+            x = block(x, memory, mask=mask, causal=True, memory_mask=memory_mask, cache=stored)
+        return self.final_norm(x)

@@ -1,88 +1,22 @@
-"""What does one build of blocks? Encoders, decoders, and a model that translates.
+"""How does one model read a text and write another? An encoder, a decoder, and what joins them.
 
-    encoder            memory = blocks(source), all see all
-    decoder            states = blocks(target), each sees itself and what came before; with
-                       `cross`, the memory as well
-    encoder-decoder    logits = states E'
+    memory = encoder(source)                     all of it sees all of it           (B, S, C)
+    states = decoder(target, memory)             causal, and it sees the memory     (B, T, C)
+    logits = states U'                                                              (B, T, V)
 
 Axes: B texts, T and S positions (target and source), C channels, V vocabulary.
-Source: Vaswani et al. 2017, section 3. Derived in the chapters `attention/block` (stacks) and
-`attention/encoder_decoder`.
+Source: Vaswani et al. 2017, section 3. Derived in the chapter `attention/encoder_decoder`.
 """
-
-from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from ..tools.checks import check_batch
-from .block import Block
+from .block import Decoder, Encoder
 from .config import BlockConfig
-from .feed_forward import new_norm
-from .heads import Cache, linear
+from .heads import linear
 from .positions import LearnedPositions
-
-
-class _Stack(nn.Module):
-    """Blocks one after another; after pre-norm blocks a last norm, which they leave to do."""
-
-    def __init__(
-        self, layers: int, config: BlockConfig, *, cross: bool = False, generator: torch.Generator
-    ):
-        super().__init__()
-        self.blocks = nn.ModuleList(
-            Block(config.layer(number), cross=cross, generator=generator)
-            for number in range(layers)
-        )
-        self.final_norm = new_norm(config) if config.norm == "pre" else nn.Identity()
-
-
-class Encoder(_Stack):
-    """Blocks in which every position sees every other.
-
-    Args:
-        layers: how many.
-        config: what each of them is.
-        generator: draws the initial weights; on the CPU.
-    """
-
-    def forward(self, x: Tensor, *, mask: Tensor | None = None) -> Tensor:
-        """(B, S, C) -> (B, S, C); the mask keeps padding out."""
-        for block in self.blocks:
-            x = block(x, mask=mask)
-        return self.final_norm(x)
-
-
-class Decoder(_Stack):
-    """Blocks in which a position sees no later one.
-
-    Args:
-        layers, config: as in `Encoder`.
-        cross: whether each block looks at a memory as well.
-        generator: draws the initial weights; on the CPU.
-    """
-
-    def forward(
-        self,
-        x: Tensor,
-        memory: Tensor | None = None,
-        *,
-        mask: Tensor | None = None,
-        memory_mask: Tensor | None = None,
-        cache: Sequence[Cache] | None = None,
-    ) -> Tensor:
-        """(B, T, C) -> (B, T, C), causally; the masks only forbid more.
-
-        Args:
-            x: (B, T, C).
-            memory, mask, memory_mask: as in `Block`.
-            cache: one for each block, of the tokens before x.
-        """
-        caches: Sequence[Cache | None] = cache or [None] * len(self.blocks)
-        for block, stored in zip(self.blocks, caches, strict=True):
-            x = block(x, memory, mask=mask, causal=True, memory_mask=memory_mask, cache=stored)
-        return self.final_norm(x)
 
 
 class EncoderDecoder(nn.Module):

@@ -19,7 +19,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ..attention.encoder_decoder import Encoder, EncoderDecoder
+from ..attention.block import Encoder
+from ..attention.encoder_decoder import EncoderDecoder
 from ..attention.masks import padding_mask
 from ..likelihood.models import evaluating
 from ..tools.checks import check_batch

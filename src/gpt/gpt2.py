@@ -22,17 +22,16 @@ Derived in the chapter `gpt/gpt2`.
 
 import math
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, asdict, dataclass
+from dataclasses import KW_ONLY, asdict, dataclass, fields
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ..attention.block import Block
+from ..attention.block import Block, Decoder
 from ..attention.config import BlockConfig
-from ..attention.encoder_decoder import Decoder
 from ..attention.experts import Experts
 from ..attention.feed_forward import FeedForward
 from ..attention.heads import linear
@@ -40,11 +39,8 @@ from ..attention.positions import LearnedPositions
 from ..tools.checks import check_batch
 from .cache import KeyValueCache, WindowCache
 
-SWITCHES = {  # fields of `GPTConfig` that came after GPT-2; their defaults are GPT-2
-    *("norm_kind", "gated", "positions", "rotary_base", "rotary_scale"),
-    *("kv_heads", "head_channels", "qk_norm", "latent", "window", "global_every", "sink"),
-    *("experts", "experts_used", "experts_shift"),
-}
+_OF_2019 = {"channels", "heads", "hidden", "norm", "activation", "bias", "eps", "dropout"}
+SWITCHES = {each.name for each in fields(BlockConfig)} - _OF_2019  # whose defaults are GPT-2
 _SIZES: dict[str, dict[str, Any]] = {  # of GPT-2; GPT-1 is as large as the smallest
     "small": {"layers": 12, "heads": 12, "channels": 768},
     "medium": {"layers": 24, "heads": 16, "channels": 1024},
@@ -53,20 +49,9 @@ _SIZES: dict[str, dict[str, Any]] = {  # of GPT-2; GPT-1 is as large as the smal
 }
 # GPT-1 and -2
 _RELEASED: dict[str, Any] = {"activation": "gelu_tanh", "initial_std": 0.02, "dropout": 0.1}
-LLAMA_BLOCK: dict[str, Any] = {
-    "norm_kind": "rms",
-    "gated": True,
-    "activation": "silu",
-    "positions": "rotary",
-    "bias": False,
-}
-# Llama, too, and no part of a block
-_LLAMA: dict[str, Any] = {
-    "eps": 1e-6,
-    "tied": False,
-    "initial_std": 0.02,
-    "scaled_residuals": False,
-}
+LLAMA_BLOCK: dict[str, Any] = {"norm_kind": "rms", "gated": True, "activation": "silu"}
+LLAMA_BLOCK |= {"positions": "rotary", "bias": False}
+_LLAMA = {"eps": 1e-6, "tied": False, "initial_std": 0.02, "scaled_residuals": False}
 
 
 @dataclass(frozen=True)
@@ -107,14 +92,8 @@ class GPTConfig(BlockConfig):
     @classmethod
     def gpt1(cls) -> "GPTConfig":
         """GPT of 2018: 116,534,784 parameters."""
-        return cls(
-            40_478,
-            context_length=512,
-            **_SIZES["small"],
-            norm="post",
-            scaled_residuals=False,
-            **_RELEASED,
-        )
+        sizes = _SIZES["small"] | _RELEASED
+        return cls(40_478, context_length=512, norm="post", scaled_residuals=False, **sizes)
 
     @classmethod
     def gpt2(cls, size: str = "small") -> "GPTConfig":
@@ -130,15 +109,8 @@ class GPTConfig(BlockConfig):
     @classmethod
     def gpt3(cls) -> "GPTConfig":
         """GPT-3 of 2020: 175 billion. (Its banded attention layers have the same parameters.)"""
-        return cls(
-            50_257,
-            context_length=2_048,
-            layers=96,
-            heads=96,
-            channels=12_288,
-            activation="gelu_tanh",
-            initial_std=0.02,
-        )
+        sizes = _RELEASED | {"layers": 96, "heads": 96, "channels": 12_288, "dropout": 0.0}
+        return cls(50_257, context_length=2_048, **sizes)
 
     @classmethod
     def llama(cls, vocabulary_size: int, **settings: Any) -> "GPTConfig":
@@ -190,12 +162,12 @@ class GPTConfig(BlockConfig):
         >>> GPTConfig.gpt2("small").parameters
         124439808
         """
-        return _count(self).parameters
+        return _count(self)[0]
 
     @property
     def used_parameters(self) -> int:
         """How many of them one token uses: those of K experts, and all others."""
-        return _count(self).used
+        return _count(self)[1]
 
     def flops_per_token(self, length: int | None = None) -> int:
         """Multiplications and additions for one token of the forward pass, in matrix products.
@@ -211,32 +183,23 @@ class GPTConfig(BlockConfig):
         """
         length = self.context_length if length is None else length
         mixing = self.layers * self.heads * (2 * self.head_width + self.turned_width)
-        return 2 * (_count(self).matrices + length * mixing)
-
-
-class _Counts(NamedTuple):
-    """Parameters: all; those that one token uses; of these, those of matrices that multiply it."""
-
-    parameters: int
-    used: int
-    matrices: int
+        return 2 * (_count(self)[2] + length * mixing)
 
 
 @lru_cache(maxsize=16)  # of the largest models it takes a second
-def _count(config: GPTConfig) -> _Counts:
-    """Count a model that is made on the device meta, where a tensor has a shape and no memory."""
+def _count(config: GPTConfig) -> tuple[int, int, int]:
+    """Numbers of all parameters, of those that one token uses, and in matrices that multiply it.
+
+    They are counted on the device meta, where a tensor has a shape and takes no memory.
+    """
     with torch.device("meta"):
         model = GPT(config, generator=torch.Generator("cpu"))
     routed = [part for part in model.modules() if isinstance(part, Experts)]
     idle = {p for each in routed for p in each.experts[each.used :].parameters()}
-    used = [p for p in model.parameters() if p not in idle]
-    blocks = {p for p in model.decoder.parameters() if p.ndim == 2}
-    unembedding = config.vocabulary_size * config.channels
-    return _Counts(
-        parameters=sum(p.numel() for p in model.parameters()),
-        used=sum(p.numel() for p in used),
-        matrices=sum(p.numel() for p in used if p in blocks) + unembedding,
-    )
+    total = sum(p.numel() for p in model.parameters())
+    unused = sum(p.numel() for p in idle)
+    matrices = sum(p.numel() for p in model.decoder.parameters() if p.ndim == 2 and p not in idle)
+    return total, total - unused, matrices + config.vocabulary_size * config.channels
 
 
 def new_positions(config: GPTConfig, *, generator: torch.Generator) -> LearnedPositions | None:
