@@ -47,6 +47,8 @@ class Attention(nn.Module):
         config: its sizes and switches.
     """
 
+    output: nn.Linear
+
     def __init__(self, config: BlockConfig):
         super().__init__()
         self.config, self.channels, self.heads = config, config.channels, config.heads

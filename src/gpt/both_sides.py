@@ -117,10 +117,6 @@ class EncoderLM(Configured):
         return super().settings | {"segments": self.n_segments}
 
 
-_OF_BOTH = {"vocabulary_size", "context_length", "layers", "heads", "channels", "hidden", "norm"}
-_OF_BOTH |= {"dropout", "initial_std", "scaled_residuals"}  # what an encoder-decoder can be told
-
-
 class EncoderDecoderLM(Configured, EncoderDecoder):
     """`EncoderDecoder` with one vocabulary and one table for source, target and logits, as in T5.
 
@@ -130,7 +126,7 @@ class EncoderDecoderLM(Configured, EncoderDecoder):
         padding: id that fills short sources up; None: no source is padded.
         generator: draws the initial weights; on the CPU.
     Raises:
-        ValueError: the configuration is not tied, or asks for what `EncoderDecoder` has not.
+        ValueError: the configuration is not tied, or its positions are not learnt.
     """
 
     kind, causal = "encoder-decoder", False
@@ -144,13 +140,8 @@ class EncoderDecoderLM(Configured, EncoderDecoder):
         generator: torch.Generator,
     ):
         _check_tied(config)
-        unusual = config.unusual(_OF_BOTH)
-        if config.width != 4 * config.channels:
-            unusual["hidden"] = config.hidden
-        if unusual:
-            raise ValueError(
-                f"expected an encoder-decoder with the defaults of GPTConfig, got {unusual}"
-            )
+        if config.positions != "learnt":
+            raise ValueError(f'expected positions="learnt", got {config.positions!r}')
         super().__init__(
             config.vocabulary_size,
             config.vocabulary_size,

@@ -30,11 +30,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ..attention.block import Block, Decoder
+from ..attention.block import Decoder
 from ..attention.config import BlockConfig
 from ..attention.experts import Experts
 from ..attention.feed_forward import FeedForward
-from ..attention.heads import linear
+from ..attention.heads import Attention, linear
 from ..attention.positions import LearnedPositions
 from ..tools.checks import check_batch
 from .cache import KeyValueCache, WindowCache
@@ -222,11 +222,9 @@ def initialise(model: nn.Module, config: GPTConfig, *, generator: torch.Generato
     for parameter in model.parameters():
         if parameter.ndim == 2:
             parameter.normal_(std=std, generator=generator)
-    blocks = [part for part in model.modules() if isinstance(part, Block)]
-    for block in blocks if config.scaled_residuals else ():
-        attentions = [block.attention, *([block.cross_attention] if block.cross else [])]
-        networks = [m for m in block.feed_forward.modules() if isinstance(m, FeedForward)]
-        for writer in (*(m.output for m in attentions), *(m.contract for m in networks)):
+    for part in model.modules() if config.scaled_residuals else ():
+        if isinstance(part, Attention | FeedForward):
+            writer = part.output if isinstance(part, Attention) else part.contract
             writer.weight.div_(math.sqrt(2 * config.layers))
 
 
@@ -277,15 +275,14 @@ class GPT(Configured):
 
     def __init__(self, config: GPTConfig, *, generator: torch.Generator):
         super().__init__()
+        size, channels = config.vocabulary_size, config.channels
         self.config = config
-        self.embedding = nn.Parameter(torch.empty(config.vocabulary_size, config.channels))
+        self.embedding = nn.Parameter(torch.empty(size, channels))
         self.positions = new_positions(config, generator=generator)
         self.decoder = Decoder(config.layers, config, generator=generator)
         self.unembedding = None
         if not config.tied:
-            self.unembedding = linear(
-                config.channels, config.vocabulary_size, bias=False, generator=generator
-            )
+            self.unembedding = linear(channels, size, bias=False, generator=generator)
         self.dropout = nn.Dropout(config.dropout) if config.dropout else nn.Identity()
         initialise(self, config, generator=generator)
 
