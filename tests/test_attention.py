@@ -278,7 +278,6 @@ def sparse(generator, **options):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda g: banded_mask(5, 0), "width 1 or more, got 0"),
         (lambda g: padding_mask(tensor([3, 8]), 7), "1 to 7 tokens.*from 3 to 8"),
         (lambda g: padding_mask(tensor([0, 3]), 7), "from 0 to 3"),
         (lambda g: sparse(g, global_tokens=6, random=0), "global_tokens=6"),

@@ -134,10 +134,7 @@ class MultiHeadAttention(Attention):
             ValueError: shapes do not fit, or there are both a memory and a cache.
         """
         if memory is not None and cache is not None:
-            raise ValueError(
-                "expected a memory or a cache, got both: a cache gains the keys of the next "
-                "tokens, and a memory comes whole each time, so its keys would be kept twice"
-            )
+            raise ValueError("expected a memory or a cache, got both: its keys would be kept twice")
         queries, keys, values = map(self.split_heads, self._project(x, memory))
         if self.query_gain is not None and self.key_gain is not None:
             shape, eps = self.query_gain.shape, self.config.eps

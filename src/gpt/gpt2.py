@@ -332,11 +332,11 @@ class GPT(Configured):
         Args:
             rolling: whether local layers keep their window only; the cache then cannot be set back.
         """
-        limit, caches = self.config.context_length, []
-        for number in range(self.config.layers):
-            window = self.config.layer(number).window if rolling else None
-            caches.append(WindowCache(limit, window) if window else KeyValueCache(limit))
-        return caches
+        limit, layers = self.config.context_length, range(self.config.layers)
+        windows = [self.config.layer(number).window if rolling else None for number in layers]
+        return [
+            WindowCache(limit, window) if window else KeyValueCache(limit) for window in windows
+        ]
 
     def _embed(self, ids: Tensor, start: int) -> Tensor:
         check_batch(ids, self.config.vocabulary_size)
