@@ -123,7 +123,7 @@ def test_dropout_acts_while_training_only(generator, ids):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"heads": 4}, "heads that divide the channels, got channels=22, heads=4"),
+        ({"heads": 4}, "heads that divide the channels, got channels=22 and heads=4"),
         ({"layers": 0}, "layers to be a whole number above 0, got 0"),
         ({"channels": 22.0}, "channels .* got 22.0"),
         ({"hidden": 0}, "hidden .* got 0"),

@@ -227,7 +227,7 @@ def test_latent_attention_is_that_of_deepseek(hugging_face, causal):
         ({"attention_bias": True}, "biases everywhere or nowhere"),
         ({"rope_parameters": {"rope_type": "yarn"}}, "linear, got 'yarn'"),
         ({"rope_scaling": {"type": "dynamic", "factor": 2.0}}, "linear, got 'dynamic'"),
-        ({"num_key_value_heads": 4}, "kv_heads=4, heads=6"),
+        ({"num_key_value_heads": 4}, "kv_heads=4 and heads=6"),
         ({"vocab_size": None}, "vocabulary_size"),
         ({"hidden_size": ...}, "expected hidden_size, found none"),
         ({"num_hidden_layers": 10**9}, "tensors of 1,000,000,000 blocks .*got 3"),

@@ -186,7 +186,7 @@ def test_a_checkpoint_in_pieces_is_read(folder, ids):
         ({"model_type": "bert"}, "model_type = 'gpt2'.*got 'bert'"),
         ({"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx = False"),
         ({"activation_function": "swish"}, "no GPT-2: expected activation to be .*got 'swish'"),
-        ({"n_head": 4}, "describes no GPT-2: .*channels=22, heads=4"),
+        ({"n_head": 4}, "describes no GPT-2: .*channels=22 and heads=4"),
         ({"n_layer": "3"}, "describes no GPT-2: .*got '3'"),
         ({"n_embd": None}, "describes no GPT-2"),
         ({"n_head": True}, "describes no GPT-2: .*got True"),

@@ -168,5 +168,5 @@ class BlockConfig:
             (0 <= self.experts_shift < math.inf, "experts_shift from 0 on", "experts_shift"),
         ):
             if not right:
-                given = ", ".join(f"{name}={getattr(self, name)!r}" for name in settings.split())
+                given = " and ".join(f"{name}={getattr(self, name)!r}" for name in settings.split())
                 raise ValueError(f"expected {expected}, got {given}")
