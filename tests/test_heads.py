@@ -11,6 +11,7 @@ from statistics import fmean
 import pytest
 import torch
 
+from src.attention.config import BlockConfig
 from src.attention.heads import MultiHeadAttention
 from src.attention.masks import causal_mask
 from src.gpt.in_context import (
@@ -129,7 +130,7 @@ def test_without_either_head_the_built_model_knows_nothing(layer, by):
 
 @pytest.fixture
 def attention():
-    return MultiHeadAttention(6, heads=H, generator=generator()).double()
+    return MultiHeadAttention(BlockConfig(channels=6, heads=H), generator=generator()).double()
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from oracles import gradients, greatest_difference, normal
 from safetensors.torch import load_file, save_file
 from torch.nn import functional
 
+from src.attention.config import BlockConfig
 from src.attention.latent import LatentAttention
 from src.attention.positions import rotate
 from src.gpt.gpt2 import GPT, GPTConfig
@@ -191,9 +192,10 @@ def test_latent_attention_is_that_of_deepseek(hugging_face, causal):
     sizes |= {"q_lora_rank": None, "kv_lora_rank": latent, "head_dim": turned}
     sizes |= {"qk_nope_head_dim": width, "qk_rope_head_dim": turned, "v_head_dim": width}
     config = hugging_face.DeepseekV2Config(**sizes, attn_implementation="eager")
-    options = {"heads": heads, "head_channels": width, "latent": latent, "rotary": True}
+    options = {"heads": heads, "head_channels": width, "latent": latent, "positions": "rotary"}
     drawn = torch.Generator().manual_seed(0)
-    module = LatentAttention(C, **options, bias=False, eps=1e-6, generator=drawn)
+    sizes = BlockConfig(channels=C, **options, bias=False, eps=1e-6)
+    module = LatentAttention(sizes, generator=drawn)
     with torch.no_grad():
         module.latent_gain.add_(0.5 * normal(latent))
     other = deepseek.DeepseekV2Attention(config, layer_idx=0)

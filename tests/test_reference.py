@@ -191,8 +191,8 @@ def test_the_chapters_of_a_module_are_found(docstring, expected):
 
 
 def test_an_entry_leads_to_the_chapter_that_imports_it():
-    module = "src.attention.encoder_decoder"
-    assert chapter_of(module, "EncoderDecoder") == "attention/encoder_decoder"
+    module = "src.attention.feed_forward"
+    assert chapter_of(module, "rms_norm") == "today/norms_and_gates"
     assert chapter_of(module, "nothing") == "attention/block"
     assert chapter_of("src.tools.files", "written") is None
 

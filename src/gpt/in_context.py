@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from ..attention.config import BlockConfig
 from ..attention.heads import MultiHeadAttention, linear
 from ..attention.positions import LearnedPositions
 from ..tools.checks import check_batch
@@ -168,9 +169,10 @@ class AttentionOnly(nn.Module):
             if rotary
             else LearnedPositions(context_length, channels=channels, generator=generator)
         )
+        positions = "rotary" if rotary else "none"
+        config = BlockConfig(channels=channels, heads=heads, positions=positions)
         self.layers = nn.ModuleList(
-            MultiHeadAttention(channels, heads=heads, rotary=rotary, generator=generator)
-            for _ in range(layers)
+            MultiHeadAttention(config, generator=generator) for _ in range(layers)
         )
         self.unembedding = linear(channels, vocabulary_size, bias=False, generator=generator)
 
