@@ -16,10 +16,11 @@ from typing import Any
 
 import torch
 
-from src.gpt.released import Run, open_run
+from src.gpt.released import Run
 from src.today.gguf_models import RealModel, open_model
 from src.tools import runtime
 
+from . import llama
 from . import run_commands as of_runs
 from .adapters import PACKAGED, SETTINGS, adapter_in, train_adapter, with_adapter
 from .chat import STOP, ChatFormat, Message, chat_format_of
@@ -163,7 +164,7 @@ def _opened(options: argparse.Namespace) -> Run:
         return _on_device(open_model())
     path = Path(model)
     if path.is_dir():
-        return open_run(path, device=runtime.device())
+        return llama.open_run(path, device=runtime.device())
     return _on_device(open_model(path))
 
 

@@ -20,14 +20,14 @@ import torch
 
 from src.gpt import gpt1_finetuning, pretrained, sampling
 from src.gpt.gpt1_finetuning import FinetuneConfig
-from src.gpt.released import Run, floor_of, open_run, read_toml, scores
+from src.gpt.released import Run, floor_of, read_toml, scores
 from src.likelihood.evaluation import bootstrap, total
 from src.texts import corpora, labelled
 from src.tokens.files import naming
 from src.tokens.folders import open_tokenizer
 from src.tools import parallel, runtime
 
-from . import gpus, run_log, runs
+from . import gpus, llama, run_log, runs
 from . import tuned as tuned_models
 from .run_config import KNOWN, OF_TEXT, RunConfig
 from .runs import config_in, train_run
@@ -427,7 +427,7 @@ def _texts(line: str, family: str) -> tuple[str, ...]:
 
 
 def _opened(folder: Path) -> Run:
-    return open_run(folder, device=runtime.device())
+    return llama.open_run(folder, device=runtime.device())
 
 
 def add_to(command: Add) -> argparse.ArgumentParser:

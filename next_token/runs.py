@@ -27,9 +27,9 @@ import tomli_w
 import torch
 from torch import Tensor
 
-from src.gpt import pretrained, training
+from src.gpt import training
 from src.gpt.gpt2 import GPT
-from src.gpt.released import Run, loses_text, open_run, read_toml, scores_of_ids
+from src.gpt.released import Run, loses_text, read_toml, scores_of_ids
 from src.gpt.training import train
 from src.likelihood.batches import Batches
 from src.likelihood.evaluation import Score
@@ -40,7 +40,7 @@ from src.tokens.bytes import END, UNKNOWN, Tokenizer, stream_of
 from src.tools import checkpoints, parallel
 from src.tools.files import locked, write_text
 
-from . import gpus, run_log
+from . import gpus, llama, run_log
 from .run_config import KNOWN, OF_TEXT, TOKENIZERS, RunConfig
 from .run_log import RunLog, sample_of
 from .shards import ShardError, Shards, TokenStream
@@ -93,7 +93,7 @@ def train_run(
         check_free(folder)
     first = batches = None
     if config.data.init_from and not (folder / "last.pt").exists():
-        first = open_run(config.data.init_from, device=device)
+        first = llama.open_run(config.data.init_from, device=device)
         config = replace(config, model=_model_table(first.model))
     source = config.shards() or config.parts()
     tables = config.tables() | {"made": _made(source, team.size)}
@@ -208,7 +208,7 @@ def release(run: Run, folder: Path | str) -> None:
         raise ValueError("expected a run of `train`, got a released model")
     if folder.exists() and any(folder.iterdir()):
         raise FileExistsError(f"expected an empty folder or none, {folder} holds something")
-    pretrained.save(run.model, folder, end=run.end)
+    llama.save(run.model, folder, end=run.end)
     run.tokenizer.save(folder / "tokenizer.json")
     data, made = run.tables["data"], run.tables["made"] | {"step": run.step}
     paths = {k: Path(data[k]).name for k in ("text", "init_from") if k in data}  # whose, is private

@@ -12,7 +12,7 @@ No chapter derives it; the page `architecture` says why it is here all the same.
 """
 
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -60,8 +60,16 @@ class Run:
         return self.tokenizer.specials[END]
 
 
-def open_run(folder: Path | str, *, device: torch.device | str = "cpu") -> Run:
+def open_run(
+    folder: Path | str,
+    *,
+    device: torch.device | str = "cpu",
+    load: Callable[[Path], GPT] = pretrained.load,
+) -> Run:
     """The model and the tokenizer of a run, or of a folder in a released format.
+
+    Args:
+        load: reads the model of a folder in a released format.
 
     Raises:
         FileNotFoundError: the folder holds neither, or no tokenizer.
@@ -73,7 +81,7 @@ def open_run(folder: Path | str, *, device: torch.device | str = "cpu") -> Run:
     tables = read_toml(folder / "run.toml") if begun else {}
     tokenizer = open_tokenizer(folder)
     if released:
-        model, step = pretrained.load(folder), tables.get("made", {}).get("step")
+        model, step = load(folder), tables.get("made", {}).get("step")
         _check_sizes(model.config.vocabulary_size, tokenizer.vocabulary_size, folder)
     else:
         config = _config(tables, tokenizer.vocabulary_size, folder)
