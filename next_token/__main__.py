@@ -3,11 +3,13 @@
 ``python -m next_token COMMAND`` is the same, and so is ``torchrun -m next_token COMMAND``. What a
 command does is in `run_commands` and `model_commands`; only ``tokenize`` is here, which has no use
 for torch, nor have the processes that it starts: they import this module, too. Exit status: 0 done,
-1 it could not be done (the message says why), 2 the command was not understood, 130 interrupted.
+1 it could not be done (the message says why), 2 the command was not understood, 130 interrupted,
+141 nobody reads the output any more.
 """
 
 import argparse
 import io
+import os
 import shlex
 import sys
 import warnings
@@ -31,6 +33,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.reconfigure(errors="replace")
     try:
         options.command(options)
+        sys.stdout.flush()
+    except BrokenPipeError:  # who reads the output has seen enough, as `head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
     except KeyboardInterrupt:
         print("\ninterrupted; a run that was saved goes on with --resume", file=sys.stderr)
         return 130

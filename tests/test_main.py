@@ -803,3 +803,13 @@ def test_the_help_names_every_command_and_an_unknown_one_is_not_understood(capsy
     assert all(name in out for name in ("train", "evaluate", "sample", "info", "finetune"))
     with pytest.raises(SystemExit, match="2"):
         main(["fly"])
+
+
+def test_a_reader_who_has_seen_enough_gets_no_message(folder, capsys, monkeypatch):
+    """As `next-token info RUN | head -1`."""
+    ours, theirs = os.pipe()
+    os.close(ours)
+    with open(theirs, "w") as nobody:
+        monkeypatch.setattr("sys.stdout", nobody)
+        assert main(["info", str(folder)]) == 141
+    assert capsys.readouterr().err == ""

@@ -151,9 +151,10 @@ def test_what_was_saved_is_loaded_to_the_bit(tmp_path, ids):
 # the other layouts of the same
 
 
-def test_the_published_layout_without_prefix_and_with_masks_is_read(folder, ids):
+@pytest.mark.parametrize("prefix", ["", "_orig_mod.", "_orig_mod.transformer."])
+def test_the_published_layout_without_prefix_and_with_masks_is_read(folder, ids, prefix):
     expected = load(folder)(ids)
-    tensors = {n.removeprefix("transformer."): x for n, x in weights_of(folder).items()}
+    tensors = {prefix + n.removeprefix("transformer."): x for n, x in weights_of(folder).items()}
     for i in range(LAYERS):
         tensors[f"h.{i}.attn.bias"] = torch.ones(LIMIT, LIMIT).tril()[None, None]
         tensors[f"h.{i}.attn.masked_bias"] = torch.tensor(-1e4)

@@ -225,7 +225,7 @@ def read_weights(folder: Path, prefix: str, table: str | None) -> dict[str, Tens
         for name, tensor in tensors.items():
             if name.endswith(_NO_WEIGHTS):
                 continue
-            bare = name.removeprefix(prefix)
+            bare = name.removeprefix("_orig_mod.").removeprefix(prefix)  # of torch.compile
             bare = table if table and bare == "lm_head.weight" else bare
             if bare in weights and not torch.equal(weights[bare], tensor):
                 raise CheckpointError(
