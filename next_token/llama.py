@@ -28,13 +28,17 @@ from src.gpt import pretrained, released
 from src.gpt.gpt2 import GPT, LLAMA_BLOCK, GPTConfig
 from src.today import gguf_models
 
-_FIELDS = {
-    "vocabulary_size": "vocab_size",
-    "context_length": "max_position_embeddings",
-    "layers": "num_hidden_layers",
-    "heads": "num_attention_heads",
-    "channels": "hidden_size",
-    "hidden": "intermediate_size",
+_FIELDS: dict[str, tuple[str, Any]] = {  # ours: theirs, and what it is where a file says nothing
+    "vocabulary_size": ("vocab_size", None),
+    "context_length": ("max_position_embeddings", None),
+    "layers": ("num_hidden_layers", None),
+    "heads": ("num_attention_heads", None),
+    "channels": ("hidden_size", None),
+    "hidden": ("intermediate_size", None),
+    "head_channels": ("head_dim", None),
+    "bias": ("attention_bias", False),
+    "eps": ("rms_norm_eps", 1e-6),
+    "tied": ("tie_word_embeddings", False),
 }
 _NAMES = {
     "token_embd": "embed_tokens",
@@ -154,17 +158,13 @@ def config_of(stored: Mapping[str, Any]) -> GPTConfig:
             "expected model_type llama, hidden_act silu, rotary positions as they are or linear, "
             f"and biases everywhere or nowhere, got {fixed}, {kind!r} and biases {biases}"
         )
-    sizes: dict[str, Any] = {ours: stored.get(theirs) for ours, theirs in _FIELDS.items()}
+    fields = {ours: stored.get(theirs, default) for ours, (theirs, default) in _FIELDS.items()}
     kv_heads = stored.get("num_key_value_heads")
     return GPTConfig(
-        **sizes,
-        **LLAMA_BLOCK | {"bias": bool(biases[0])},
-        eps=stored.get("rms_norm_eps", 1e-6),
-        tied=bool(stored.get("tie_word_embeddings", False)),
+        **LLAMA_BLOCK | fields,
         dropout=stored.get("attention_dropout") or 0.0,
         initial_std=stored.get("initializer_range") or 0.02,
-        kv_heads=None if kv_heads == sizes["heads"] else kv_heads,
-        head_channels=stored.get("head_dim"),
+        kv_heads=None if kv_heads == fields["heads"] else kv_heads,
         scaled_residuals=False,
         rotary_base=float(turning.get("rope_theta", stored.get("rope_theta", 10_000.0))),
         rotary_scale=float(turning.get("factor", 1.0)) if kind == "linear" else 1.0,
@@ -177,15 +177,11 @@ def stored_config(config: GPTConfig) -> dict[str, Any]:
     return {
         "architectures": ["LlamaForCausalLM"],
         "model_type": "llama",
-        **{theirs: asdict(config)[ours] for ours, theirs in _FIELDS.items()},
-        "rms_norm_eps": config.eps,
-        "tie_word_embeddings": config.tied,
+        **{theirs: asdict(config)[ours] for ours, (theirs, _) in _FIELDS.items()},
         "attention_dropout": config.dropout,
         "initializer_range": config.initial_std or 0.02,
         "num_key_value_heads": config.kv_heads or config.heads,
-        "head_dim": config.head_width,
         "hidden_act": "silu",
-        "attention_bias": config.bias,
         "mlp_bias": config.bias,
         "rope_theta": config.rotary_base,
         "rope_scaling": scaled if config.rotary_scale != 1 else None,

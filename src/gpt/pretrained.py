@@ -43,12 +43,15 @@ Views = Callable[[GPTConfig, Mapping[str, Tensor]], dict[str, Tensor]]
 _NAMES = {"small": "gpt2", "medium": "gpt2-medium", "large": "gpt2-large", "xl": "gpt2-xl"}
 SIZES = {name: size for size, name in _NAMES.items()}
 _WEIGHTS = "model.safetensors"
-_FIELDS = {
-    "vocabulary_size": "vocab_size",
-    "context_length": "n_positions",
-    "layers": "n_layer",
-    "heads": "n_head",
-    "channels": "n_embd",
+_FIELDS: dict[str, tuple[str, Any]] = {  # ours: theirs, and what it is where a file says nothing
+    "vocabulary_size": ("vocab_size", None),
+    "context_length": ("n_positions", None),
+    "layers": ("n_layer", None),
+    "heads": ("n_head", None),
+    "channels": ("n_embd", None),
+    "hidden": ("n_inner", None),
+    "eps": ("layer_norm_epsilon", 1e-5),
+    "tied": ("tie_word_embeddings", True),
 }
 _ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_new", "relu": "relu", "silu": "silu"}
 # What a released model may say of itself, and the only value that our model has.
@@ -154,14 +157,11 @@ def config_of(stored: Mapping[str, Any]) -> GPTConfig:
             raise ValueError(f"expected {name} = {only!r}, as GPT-2 has it, got {stored[name]!r}")
     known = {theirs: ours for ours, theirs in _ACTIVATIONS.items()}
     activation = str(stored.get("activation_function", "gelu_new"))
-    sizes: dict[str, Any] = {ours: stored.get(theirs) for ours, theirs in _FIELDS.items()}
+    fields = {ours: stored.get(theirs, default) for ours, (theirs, default) in _FIELDS.items()}
     return GPTConfig(
-        **sizes,
-        hidden=stored.get("n_inner"),
+        **fields,
         activation=known.get(activation, activation),
-        eps=stored.get("layer_norm_epsilon", 1e-5),
         dropout=stored.get("resid_pdrop", 0.1) or 0.0,
-        tied=stored.get("tie_word_embeddings", True),
         initial_std=stored.get("initializer_range") or 0.02,
     )
 
@@ -171,12 +171,9 @@ def stored_config(config: GPTConfig) -> dict[str, Any]:
     return {
         "architectures": ["GPT2LMHeadModel"],
         **_FIXED,
-        **{theirs: asdict(config)[ours] for ours, theirs in _FIELDS.items()},
-        "n_inner": config.hidden,
+        **{theirs: asdict(config)[ours] for ours, (theirs, _) in _FIELDS.items()},
         "activation_function": _ACTIVATIONS[config.activation],
-        "layer_norm_epsilon": config.eps,
         **dict.fromkeys(("attn_pdrop", "embd_pdrop", "resid_pdrop"), config.dropout),
-        "tie_word_embeddings": config.tied,
         "initializer_range": config.initial_std or 0.02,
     }
 
