@@ -813,3 +813,12 @@ def test_a_reader_who_has_seen_enough_gets_no_message(folder, capsys, monkeypatc
         monkeypatch.setattr("sys.stdout", nobody)
         assert main(["info", str(folder)]) == 141
     assert capsys.readouterr().err == ""
+
+
+def test_a_run_whose_text_is_elsewhere_asks_for_one(folder, tmp_path, capsys):
+    copied = shutil.copytree(folder, tmp_path / "run")
+    settings = (copied / "run.toml").read_text(encoding="utf-8")
+    (copied / "run.toml").write_text(settings.replace("mine.txt", "gone.txt"), encoding="utf-8")
+    assert "the run's text is not here: name one to score" in refused(capsys, "evaluate", copied)
+    (copied / "tokenizer.json").unlink()
+    assert "tokenizer.json" in refused(capsys, "evaluate", copied)
