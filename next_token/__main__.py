@@ -17,8 +17,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from .shards_of_files import tokenize_files
 from .streams import unescaped
+from .tokenizing import tokenize_files
 
 CONTEXT = 128  # tokens, of a model unless told otherwise; `RunConfig` would bring in torch
 IN_FLAGS = {"document_separator": "--separator", "cut=True": "--cut"}  # how `src` calls them

@@ -43,7 +43,7 @@ from src.tools.files import locked, write_text
 from . import gpus, llama, run_log
 from .run_config import KNOWN, OF_TEXT, TOKENIZERS, RunConfig
 from .run_log import RunLog, sample_of
-from .shards import ShardError, Shards, TokenStream
+from .token_folders import TokenFolder, TokensError, TokenStream
 
 _CHANGEABLE = {n if "." in n else f"training.{n}" for n in training.CHANGEABLE}
 _CHANGEABLE |= {"made.processes"}
@@ -73,7 +73,7 @@ def train_run(
         FileExistsError: the folder holds a run that is not to be resumed, or something else.
         FileNotFoundError: the run to be resumed has lost its last checkpoint.
         ValueError: settings, text or model cannot be, or are not those of the run to be resumed.
-        ShardError: a file of a folder of tokens is missing, damaged or changed.
+        TokensError: a file of a folder of tokens is missing, damaged or changed.
         FloatingPointError: the loss is no longer finite.
     """
     folder, team = Path(folder), parallel.team()
@@ -95,9 +95,9 @@ def train_run(
     if config.data.init_from and not (folder / "last.pt").exists():
         first = llama.open_run(config.data.init_from, device=device)
         config = replace(config, model=_model_table(first.model))
-    source = config.shards() or config.parts()
+    source = config.token_folder() or config.parts()
     tables = config.tables() | {"made": _made(source, team.size)}
-    if isinstance(source, Shards):
+    if isinstance(source, TokenFolder):
         _check_tokenizers(source, first)
         _check_together(source, team)
         tables["data"] = {k: v for k, v in tables["data"].items() if k not in OF_TEXT}
@@ -116,7 +116,7 @@ def train_run(
     if team.rank == 0 and not begun:
         if first:
             tokenizer = first.tokenizer
-        elif isinstance(source, Shards):
+        elif isinstance(source, TokenFolder):
             tokenizer = source.tokenizer
         else:
             tokenizer = TOKENIZERS[config.data.tokenizer].train(
@@ -130,7 +130,7 @@ def train_run(
     tokenizer = load_tokenizer(folder / "tokenizer.json")
     model = first.model if first else _model(config, tokenizer, device)
     of_training, of_validation = batches or batches_of(config, tokenizer, source)
-    if isinstance(source, Shards):
+    if isinstance(source, TokenFolder):
         lossy, n_bytes = UNKNOWN in tokenizer.specials, source.parts["validation"].bytes
     else:
         lossy, n_bytes = loses_text(tokenizer, source.validation), source.validation.n_bytes
@@ -161,7 +161,7 @@ def train_run(
 
 
 def batches_of(
-    config: RunConfig, tokenizer: Tokenizer, source: Shards | corpora.Split
+    config: RunConfig, tokenizer: Tokenizer, source: TokenFolder | corpora.Split
 ) -> tuple[Batches, Batches]:
     """The batches of a run, endless: of the training part, and of the validation part.
 
@@ -171,7 +171,7 @@ def batches_of(
     made = []
     for part, name in (("train", "training"), ("validation", "validation")):
         ids: Tensor | TokenStream
-        if isinstance(source, Shards):
+        if isinstance(source, TokenFolder):
             ids = source.parts[part]
         else:
             ids = stream_of(getattr(source, part), tokenizer)
@@ -224,18 +224,18 @@ _HELD = {
 }
 
 
-def scores_of_tokens(run: Run, shards: Shards, *, stride: int | None) -> list[Score]:
+def scores_of_tokens(run: Run, token_folder: TokenFolder, *, stride: int | None) -> list[Score]:
     """The score of each document of the test part of tokens that a run was trained on.
 
     Raises:
         ValueError: they are no longer those of the run.
     """
-    if shards.sha256 != run.tables["made"]["sha256"]:
+    if token_folder.sha256 != run.tables["made"]["sha256"]:
         raise ValueError(
-            f"expected {shards.folder} as it was when the run was trained, got other tokens: name "
-            "a text to score"
+            f"expected {token_folder.folder} as it was when the run was trained, got other tokens: "
+            "name a text to score"
         )
-    part = shards.parts["test"]
+    part = token_folder.parts["test"]
     starts = [*map(part.start_of, range(part.documents)), len(part) - 1]  # of the end tokens
     texts = [torch.from_numpy(part.piece(a, b + 1 - a)) for a, b in pairwise(starts)]
     spelled = run.tokenizer.decode
@@ -314,37 +314,37 @@ def _model_table(model: GPT) -> dict[str, Any]:
     return {k: v for k, v in table.items() if k != "vocabulary_size" and v is not None}
 
 
-def _check_tokenizers(shards: Shards, first: Run | None) -> None:
+def _check_tokenizers(token_folder: TokenFolder, first: Run | None) -> None:
     """Refuse tokens whose ids mean something else to the model that is trained further."""
     if first is None:
         return
-    one, other = first.tokenizer, shards.tokenizer
+    one, other = first.tokenizer, token_folder.tokenizer
     same = one.vocabulary_size == other.vocabulary_size and one.specials == other.specials
     if not same or any(
         one.token_bytes(i) != other.token_bytes(i) for i in range(one.vocabulary_size)
     ):
         raise ValueError(
-            f"expected in {shards.folder} tokens of the tokenizer that the model to begin with has "
-            f"({one.vocabulary_size:,} tokens), got another's ({other.vocabulary_size:,}): "
+            f"expected in {token_folder.folder} tokens of the tokenizer that the first model "
+            f"has ({one.vocabulary_size:,} tokens), got another's ({other.vocabulary_size:,}): "
             "tokenize again with --tokenizer and that model's folder"
         )
 
 
-def _check_together(shards: Shards, team: parallel.Team) -> None:
+def _check_together(token_folder: TokenFolder, team: parallel.Team) -> None:
     """Compare all files with their SHA-256, each process some; what one finds, all raise."""
     found = ""
     try:
-        shards.check(shards.files[team.rank :: team.size])
-    except ShardError as error:
+        token_folder.check(token_folder.files[team.rank :: team.size])
+    except TokensError as error:
         found = str(error)
     for why in filter(None, team.gather(found)):
-        raise ShardError(why)
+        raise TokensError(why)
 
 
-def _made(source: Shards | corpora.Split, processes: int) -> dict[str, Any]:
+def _made(source: TokenFolder | corpora.Split, processes: int) -> dict[str, Any]:
     """Where a run comes from: what else somebody needs who wants to repeat it."""
     held: list[Any]
-    if isinstance(source, Shards):  # its manifest has the sum of every file
+    if isinstance(source, TokenFolder):  # its manifest has the sum of every file
         held, sha256 = [*source.parts.values()], source.sha256
         documents, n_bytes = sum(part.documents for part in held), sum(part.bytes for part in held)
     else:

@@ -555,7 +555,7 @@ def test_tokens_of_another_tokenizer_are_no_text_to_go_on_with(folder, text, tmp
     done(capsys, *tokens, "--separator", "fox")
     options = ["--folder", tmp_path / "new", "--init-from", folder, *FURTHER]
     err = refused(capsys, "train", tmp_path / "tokens", *options)
-    assert "tokens of the tokenizer that the model to begin with has" in err
+    assert "tokens of the tokenizer that the first model has" in err
     assert not (tmp_path / "new").exists()
 
 

@@ -1,7 +1,7 @@
 """Which tokenizer belongs to a folder, and where is GPT-2's own to be had? No weights are read.
 
     a run              run.toml         tokenizer.json, ours
-    shards of tokens   manifest.json    tokenizer.json, ours
+    tokens of a text   manifest.json    tokenizer.json, ours
     a released model   config.json      vocab.json with merges.txt, or tokenizer.json, its format
 
 Source: the names are those of OpenAI's `encoder.py` (Radford et al. 2019) and of `transformers`.
@@ -18,7 +18,7 @@ from .bpe import BytePairTokenizer, load
 from .bytes import END, Tokenizer
 
 TOKENIZER = "tokenizer.json"
-SHARDS = "manifest.json"
+MANIFEST = "manifest.json"
 GPT2_FILES = ("vocab.json", "merges.txt")  # OpenAI's encoder.json and vocab.bpe
 
 
@@ -58,14 +58,14 @@ def fetched(name: str, files: Sequence[str], folder: str | os.PathLike[str] | No
 
 
 def open_tokenizer(folder: Path | str) -> Tokenizer:
-    """The tokenizer of a run, of shards of tokens, or of a released model, without any weights.
+    """The tokenizer of a run, of tokens of a text, or of a released model, without any weights.
 
     Raises:
         FileNotFoundError: the folder holds none of these, or no tokenizer.
         ValueError: its files are damaged.
     """
     folder = Path(folder)
-    if (folder / SHARDS).exists():
+    if (folder / MANIFEST).exists():
         return load(folder / TOKENIZER)
     released, begun = kinds_in(folder)
     if released and not begun:
