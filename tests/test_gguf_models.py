@@ -143,34 +143,22 @@ def test_heads_can_be_narrower_than_the_channels_say(tmp_path):
 
 
 FORGED = [  # values, and what the refusal says of them
-    (
-        {"general__architecture": "gpt2"},
-        r"expected general.architecture among \['llama'\], got 'gpt2'",
-    ),
+    ({"general__architecture": "gpt2"}, r"architecture among \['llama'\], got 'gpt2'"),
     ({"llama__embedding_length": None}, "a value llama.embedding_length in .* as int, got None"),
     ({"llama__block_count": "2"}, r"a value llama\.block_count in .* as int, got '2'"),
     ({"llama__feed_forward_length": 0}, "hidden to be a whole number"),
     ({"llama__attention__head_count": 0}, "describes no Llama"),
     ({"llama__attention__head_count_kv": 3}, "no Llama .* kv_heads that divide the heads"),
     ({"llama__block_count": 1 << 31}, "expected 2,147,483,648 blocks in .* got 20 tensors"),
-    (
-        {"llama__context_length": 1 << 31},
-        "expected llama.context_length of at most 1,048,576 tokens",
-    ),
+    ({"llama__context_length": 1 << 31}, "context_length of at most 1,048,576 tokens"),
     ({"llama__feed_forward_length": 1 << 31}, r"ffn_gate\.weight \(2147483648, 32\)"),
     ({"llama__expert_count": 4}, r"expected llama.expert_count among \[0\], got 4"),
-    (
-        {"llama__rope__scaling__type": "yarn"},
-        r"scaling.type among \['none', 'linear'\], got 'yarn'",
-    ),
+    ({"llama__rope__scaling__type": "yarn"}, r"among \['none', 'linear'\], got 'yarn'"),
     ({"llama__rope__dimension_count": 4}, r"dimension_count among \[8\], got 4"),
     ({"llama__attention__layer_norm_rms_epsilon": 0.0}, "no Llama that is .* expected eps above 0"),
     ({f"{N}model": "llama"}, r"model 'gpt2' .* got 'llama' and .* is SentencePiece\)"),
     ({f"{N}model": "bert"}, "expected tokenizer.ggml.model 'gpt2' .* got 'bert' and"),
-    (
-        {f"{N}pre": "llama-bpe"},
-        r"pre among \['gpt-2', 'smollm'\] in .*, got 'gpt2' and 'llama-bpe'",
-    ),
+    ({f"{N}pre": "llama-bpe"}, r"\['gpt-2', 'smollm'\] in .*, got 'gpt2' and 'llama-bpe'"),
     ({f"{N}pre": None}, "and 'default': another tokenizer"),
     ({f"{N}tokens": Texts(ALL[:-1])}, "argument 2 is longer than argument 1"),
     (
@@ -186,20 +174,13 @@ FORGED = [  # values, and what the refusal says of them
     ({f"{N}merges": Texts(MERGES[:-1])}, "a merge for each entry of the vocabulary"),
     ({f"{N}merges": Texts(MERGES[::-1])}, "merge 2 to join two of the 258 tokens .*, got 259"),
     ({f"{N}merges": Texts([*MERGES[:-1], "i n n"])}, "a merge of two tokens, got 'i n n'"),
-    (
-        {f"{N}tokens": Texts(["<|end|>", *ALL[1:]])},
-        r"and <\|endoftext\|> among them, got 262, special",
-    ),
+    ({f"{N}tokens": Texts(["<|end|>", *ALL[1:]])}, r"and <\|endoftext\|> among them, got 262"),
 ]
 FORGED_TENSORS = [
     ("token_embd.weight", None, "expected vocabulary_size to be"),
     ("blk.1.attn_v.weight", None, r"blk\.1\.attn_v\.weight .*, got none \(1 in all\)"),
     ("blk.1.attn_q.bias", GAIN, r"blk\.1\.attn_q\.bias none, got \(32,\) \(1 in all\)"),
-    (
-        "rope_freqs.weight",
-        GAIN,
-        r"expected one rotary base, got rope_freqs\.weight",
-    ),
+    ("rope_freqs.weight", GAIN, r"expected one rotary base, got rope_freqs\.weight"),
     ("blk.0.attn_k.weight", ARRAYS["blk.0.attn_q.weight"], r"\(16, 32\), got \(32, 32\)"),
     ("blk.0.ffn_up.weight", ARRAYS["blk.0.ffn_up.weight"].T, r"\(64, 32\), got \(32, 64\)"),
 ]

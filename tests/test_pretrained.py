@@ -257,10 +257,7 @@ def test_a_tensor_in_two_pieces_must_have_the_same_weights(folder, ids):
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (
-            lambda t: t.index_fill(0, torch.tensor([0]), torch.nan),
-            "finite .* in h.1.attn.c_attn.weight",
-        ),
+        (lambda t: t.index_fill(0, torch.tensor([0]), torch.nan), "finite .* in h.1.attn.c_attn"),
         (lambda t: t.index_fill(0, torch.tensor([1]), -torch.inf), "expected finite .* numbers"),
         (lambda t: t.to(torch.int64), "floating-point numbers .*, got torch.int64"),
     ],
