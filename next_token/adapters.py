@@ -81,15 +81,12 @@ def path_of(model: str | os.PathLike[str]) -> Path:
 
     Raises:
         FileNotFoundError: there is no such file, or the package is not installed.
-        IsADirectoryError: it is a folder.
     """
     path = packaged_file() if model == PACKAGED else Path(model)
-    if path.is_dir():
-        raise IsADirectoryError(
-            f"expected a GGUF file, or {PACKAGED}, to put LoRA beside, got the folder {path}"
-        )
     if not path.is_file():
-        raise FileNotFoundError(f"expected a GGUF file, or {PACKAGED}, got {path}, which is none")
+        raise FileNotFoundError(
+            f"expected a GGUF file, or {PACKAGED}, to put LoRA beside, got {path}, which is no file"
+        )
     return path
 
 
@@ -186,12 +183,9 @@ def adapter_in(folder: Path | str) -> LoRAConfig:
         )
     try:
         table = read_toml(path)["lora"]
-        rank, alpha, base = table["rank"], table["alpha"], table["base"]
-    except (KeyError, TypeError) as error:
+        return LoRAConfig(int(table["rank"]), float(table["alpha"]), str(table["base"]))
+    except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"expected [lora] with rank, alpha and base in {path}: {error}") from error
-    if type(rank) is not int or type(alpha) not in (int, float) or not isinstance(base, str):
-        raise ValueError(f"expected a rank, a number alpha and a sum base in {path}, got {table}")
-    return LoRAConfig(rank, float(alpha), base)
 
 
 def _tables(config: RunConfig, own: LoRAConfig) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from src.tokens.files import (
 from src.tokens.files import open_tokenizer as open_ours
 
 TOKENIZER = "tokenizer.json"
-SHARDS = "manifest.json"
+MANIFEST = "manifest.json"
 # What a file, its model and its special tokens may ask for, all of which would give other ids.
 _FILE = ("normalizer", "truncation", "padding")
 _MODEL = ("dropout", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback")

@@ -23,7 +23,7 @@ from src.texts.microworld import MicroWorld
 from src.tokens.bpe import BytePairTokenizer
 from src.tokens.bytes import WordTokenizer
 
-from .shards import Shards
+from .token_folders import TokenFolder
 
 OF_TEXT = ("separator", "tokenizer", "vocabulary_size", "validation", "test")  # not of tokens
 TOKENIZERS: dict[str, type[BytePairTokenizer | WordTokenizer]] = {
@@ -178,17 +178,17 @@ class RunConfig:
         generator = torch.Generator().manual_seed(self.data.seed)
         return world.corpus(self._documents, generator=generator)
 
-    def shards(self) -> Shards | None:
+    def token_folder(self) -> TokenFolder | None:
         """The tokens of the run, if its text is a folder of them.
 
         Raises:
-            FileNotFoundError, ShardError: as `Shards`.
+            FileNotFoundError, TokensError: as `TokenFolder`.
         """
         if self.data.text in (MICRO_WORLD, *corpora.NAMES):
             return None
         folder = Path(self.data.text).expanduser()
         begun = folder.with_name(folder.name + ".partial").is_dir()  # by a process that was killed
-        return Shards(folder) if folder.is_dir() or (begun and not folder.exists()) else None
+        return TokenFolder(folder) if folder.is_dir() or (begun and not folder.exists()) else None
 
     def parts(self) -> corpora.Split:
         """The text of the run in its three parts.
@@ -196,7 +196,7 @@ class RunConfig:
         Raises:
             ValueError: there is no text, but a folder of tokens; or a part would be empty.
         """
-        if self.shards():
+        if self.token_folder():
             raise ValueError(
                 f"expected a text, {self.data.text} holds tokens, whose parts were cut when they "
                 "were made: name a text"

@@ -27,9 +27,9 @@ import tomli_w
 import torch
 from torch import Tensor
 
-from src.gpt import pretrained, training
+from src.gpt import training
 from src.gpt.gpt2 import GPT
-from src.gpt.released import Run, loses_text, open_run, read_toml, scores_of_ids
+from src.gpt.released import Run, loses_text, read_toml, scores_of_ids
 from src.gpt.training import train
 from src.likelihood.batches import Batches
 from src.likelihood.evaluation import Score
@@ -40,11 +40,10 @@ from src.tokens.bytes import END, UNKNOWN, Tokenizer, stream_of
 from src.tools import checkpoints, parallel
 from src.tools.files import locked, write_text
 
-from . import gpus, run_log
-from .folders import open_tokenizer
+from . import gpus, llama, run_log
 from .run_config import KNOWN, OF_TEXT, TOKENIZERS, RunConfig
 from .run_log import RunLog, sample_of
-from .shards import ShardError, Shards, TokenStream
+from .token_folders import TokenFolder, TokensError, TokenStream
 
 _CHANGEABLE = {n if "." in n else f"training.{n}" for n in training.CHANGEABLE}
 _CHANGEABLE |= {"made.processes"}
@@ -74,7 +73,7 @@ def train_run(
         FileExistsError: the folder holds a run that is not to be resumed, or something else.
         FileNotFoundError: the run to be resumed has lost its last checkpoint.
         ValueError: settings, text or model cannot be, or are not those of the run to be resumed.
-        ShardError: a file of a folder of tokens is missing, damaged or changed.
+        TokensError: a file of a folder of tokens is missing, damaged or changed.
         FloatingPointError: the loss is no longer finite.
     """
     folder, team = Path(folder), parallel.team()
@@ -94,11 +93,11 @@ def train_run(
         check_free(folder)
     first = batches = None
     if config.data.init_from and not (folder / "last.pt").exists():
-        first = open_run(config.data.init_from, device=device, read_tokenizer=open_tokenizer)
+        first = llama.open_run(config.data.init_from, device=device)
         config = replace(config, model=_model_table(first.model))
-    source = config.shards() or config.parts()
+    source = config.token_folder() or config.parts()
     tables = config.tables() | {"made": _made(source, team.size)}
-    if isinstance(source, Shards):
+    if isinstance(source, TokenFolder):
         _check_tokenizers(source, first)
         _check_together(source, team)
         tables["data"] = {k: v for k, v in tables["data"].items() if k not in OF_TEXT}
@@ -117,7 +116,7 @@ def train_run(
     if team.rank == 0 and not begun:
         if first:
             tokenizer = first.tokenizer
-        elif isinstance(source, Shards):
+        elif isinstance(source, TokenFolder):
             tokenizer = source.tokenizer
         else:
             tokenizer = TOKENIZERS[config.data.tokenizer].train(
@@ -131,7 +130,7 @@ def train_run(
     tokenizer = tokenizer_files.load(folder / "tokenizer.json")
     model = first.model if first else _model(config, tokenizer, device)
     of_training, of_validation = batches or batches_of(config, tokenizer, source)
-    if isinstance(source, Shards):
+    if isinstance(source, TokenFolder):
         lossy, n_bytes = UNKNOWN in tokenizer.specials, source.parts["validation"].bytes
     else:
         lossy, n_bytes = loses_text(tokenizer, source.validation), source.validation.n_bytes
@@ -162,7 +161,7 @@ def train_run(
 
 
 def batches_of(
-    config: RunConfig, tokenizer: Tokenizer, source: Shards | corpora.Split
+    config: RunConfig, tokenizer: Tokenizer, source: TokenFolder | corpora.Split
 ) -> tuple[Batches, Batches]:
     """The batches of a run, endless: of the training part, and of the validation part.
 
@@ -172,7 +171,7 @@ def batches_of(
     made = []
     for part, name in (("train", "training"), ("validation", "validation")):
         ids: Tensor | TokenStream
-        if isinstance(source, Shards):
+        if isinstance(source, TokenFolder):
             ids = source.parts[part]
         else:
             ids = stream_of(getattr(source, part), tokenizer)
@@ -209,7 +208,7 @@ def release(run: Run, folder: Path | str) -> None:
         raise ValueError("expected a run of `train`, got a released model")
     if folder.exists() and any(folder.iterdir()):
         raise FileExistsError(f"expected an empty folder or none, {folder} holds something")
-    pretrained.save(run.model, folder, end=run.end)
+    llama.save(run.model, folder, end=run.end)
     tokenizer_files.save(run.tokenizer, folder / "tokenizer.json")
     data, made = run.tables["data"], run.tables["made"] | {"step": run.step}
     paths = {k: Path(data[k]).name for k in ("text", "init_from") if k in data}  # whose, is private
@@ -225,18 +224,18 @@ _HELD = {
 }
 
 
-def scores_of_tokens(run: Run, shards: Shards, *, stride: int | None) -> list[Score]:
+def scores_of_tokens(run: Run, token_folder: TokenFolder, *, stride: int | None) -> list[Score]:
     """The score of each document of the test part of tokens that a run was trained on.
 
     Raises:
         ValueError: they are no longer those of the run.
     """
-    if shards.sha256 != run.tables["made"]["sha256"]:
+    if token_folder.sha256 != run.tables["made"]["sha256"]:
         raise ValueError(
-            f"expected {shards.folder} as it was when the run was trained, got other tokens: name "
-            "a text to score"
+            f"expected {token_folder.folder} as it was when the run was trained, got other tokens: "
+            "name a text to score"
         )
-    part = shards.parts["test"]
+    part = token_folder.parts["test"]
     starts = [*map(part.start_of, range(part.documents)), len(part) - 1]  # of the end tokens
     texts = [torch.from_numpy(part.piece(a, b + 1 - a)) for a, b in pairwise(starts)]
     spelled = run.tokenizer.decode
@@ -265,11 +264,15 @@ def parts_of(tables: Mapping[str, Mapping[str, Any]]) -> corpora.Split:
     Args:
         tables: of the run, as in its `run.toml`.
     Raises:
+        FileNotFoundError: the text is not here.
         ValueError: the text has changed since. Then it is cut in other places, and its test part
             may hold what was trained on.
     """
     config = config_in(tables)
-    parts = config.parts()
+    try:
+        parts = config.parts()
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"{error}; the run's text is not here: name one to score") from None
     known = tables.get("made", {}).get("sha256")
     if known and _made(parts, 1)["sha256"] != known:
         raise ValueError(
@@ -311,37 +314,37 @@ def _model_table(model: GPT) -> dict[str, Any]:
     return {k: v for k, v in table.items() if k != "vocabulary_size" and v is not None}
 
 
-def _check_tokenizers(shards: Shards, first: Run | None) -> None:
+def _check_tokenizers(token_folder: TokenFolder, first: Run | None) -> None:
     """Refuse tokens whose ids mean something else to the model that is trained further."""
     if first is None:
         return
-    one, other = first.tokenizer, shards.tokenizer
+    one, other = first.tokenizer, token_folder.tokenizer
     same = one.vocabulary_size == other.vocabulary_size and one.specials == other.specials
     if not same or any(
         one.token_bytes(i) != other.token_bytes(i) for i in range(one.vocabulary_size)
     ):
         raise ValueError(
-            f"expected in {shards.folder} tokens of the tokenizer that the model to begin with has "
-            f"({one.vocabulary_size:,} tokens), got another's ({other.vocabulary_size:,}): "
+            f"expected in {token_folder.folder} tokens of the tokenizer that the first model "
+            f"has ({one.vocabulary_size:,} tokens), got another's ({other.vocabulary_size:,}): "
             "tokenize again with --tokenizer and that model's folder"
         )
 
 
-def _check_together(shards: Shards, team: parallel.Team) -> None:
+def _check_together(token_folder: TokenFolder, team: parallel.Team) -> None:
     """Compare all files with their SHA-256, each process some; what one finds, all raise."""
     found = ""
     try:
-        shards.check(shards.files[team.rank :: team.size])
-    except ShardError as error:
+        token_folder.check(token_folder.files[team.rank :: team.size])
+    except TokensError as error:
         found = str(error)
     for why in filter(None, team.gather(found)):
-        raise ShardError(why)
+        raise TokensError(why)
 
 
-def _made(source: Shards | corpora.Split, processes: int) -> dict[str, Any]:
+def _made(source: TokenFolder | corpora.Split, processes: int) -> dict[str, Any]:
     """Where a run comes from: what else somebody needs who wants to repeat it."""
     held: list[Any]
-    if isinstance(source, Shards):  # its manifest has the sum of every file
+    if isinstance(source, TokenFolder):  # its manifest has the sum of every file
         held, sha256 = [*source.parts.values()], source.sha256
         documents, n_bytes = sum(part.documents for part in held), sum(part.bytes for part in held)
     else:

@@ -46,7 +46,9 @@ def yardsticks(folder: Path, *, order: int | None = None) -> dict[str, float]:
 
 def _counted(tables: Mapping[str, Mapping[str, Any]], folder: Path, order: int) -> float:
     config, tokenizer = config_in(tables), open_tokenizer(folder)
-    of_training, of_validation = batches_of(config, tokenizer, config.shards() or parts_of(tables))
+    of_training, of_validation = batches_of(
+        config, tokenizer, config.token_folder() or parts_of(tables)
+    )
     stream: Any = of_training.ids
     ids: Any = stream.numpy() if isinstance(stream, torch.Tensor) else stream.piece(0, len(stream))
     model = NgramModel.fit(

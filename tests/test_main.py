@@ -20,12 +20,13 @@ from next_token import run_commands as commands
 from next_token import run_log, runs
 from next_token import tuned as tuned_models
 from next_token.__main__ import main
+from next_token.llama import open_run
 from next_token.run_commands import _texts
 from next_token.run_config import RunConfig
 from next_token.runs import config_in
 from src.gpt import gpt1_finetuning, pretrained
 from src.gpt.gpt2 import GPT, GPTConfig
-from src.gpt.released import floor_of, open_run, read_toml, scores
+from src.gpt.released import floor_of, read_toml, scores
 from src.likelihood.evaluation import total
 from src.likelihood.smoothing import NgramModel
 from src.texts import labelled
@@ -152,7 +153,7 @@ def test_the_tokens_of_a_text_are_shown(folder, capsys):
 
 
 def test_a_text_is_tokenized_without_reading_weights(folder, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(runs.pretrained, "load", None)
+    monkeypatch.setattr(runs.llama, "load", None)
     monkeypatch.setattr(runs.training, "load_best", None)
     save_gpt2(BytePairTokenizer.train(TEXT, 300), tmp_path)
     (tmp_path / "config.json").write_text("{}")
@@ -557,7 +558,7 @@ def test_tokens_of_another_tokenizer_are_no_text_to_go_on_with(folder, text, tmp
     done(capsys, *tokens, "--separator", "fox")
     options = ["--folder", tmp_path / "new", "--init-from", folder, *FURTHER]
     err = refused(capsys, "train", tmp_path / "tokens", *options)
-    assert "tokens of the tokenizer that the model to begin with has" in err
+    assert "tokens of the tokenizer that the first model has" in err
     assert not (tmp_path / "new").exists()
 
 
@@ -805,3 +806,22 @@ def test_the_help_names_every_command_and_an_unknown_one_is_not_understood(capsy
     assert all(name in out for name in ("train", "evaluate", "sample", "info", "finetune"))
     with pytest.raises(SystemExit, match="2"):
         main(["fly"])
+
+
+def test_a_reader_who_has_seen_enough_gets_no_message(folder, capsys, monkeypatch):
+    """As `next-token info RUN | head -1`."""
+    ours, theirs = os.pipe()
+    os.close(ours)
+    with open(theirs, "w") as nobody:
+        monkeypatch.setattr("sys.stdout", nobody)
+        assert main(["info", str(folder)]) == 141
+    assert capsys.readouterr().err == ""
+
+
+def test_a_run_whose_text_is_elsewhere_asks_for_one(folder, tmp_path, capsys):
+    copied = shutil.copytree(folder, tmp_path / "run")
+    settings = (copied / "run.toml").read_text(encoding="utf-8")
+    (copied / "run.toml").write_text(settings.replace("mine.txt", "gone.txt"), encoding="utf-8")
+    assert "the run's text is not here: name one to score" in refused(capsys, "evaluate", copied)
+    (copied / "tokenizer.json").unlink()
+    assert "tokenizer.json" in refused(capsys, "evaluate", copied)

@@ -65,6 +65,7 @@ def open_run(
     *,
     device: torch.device | str = "cpu",
     read_tokenizer: Callable[[Path], Tokenizer] = open_tokenizer,
+    load: Callable[[Path], GPT] = pretrained.load,
 ) -> Run:
     """The model and the tokenizer of a run, or of a folder in a released format.
 
@@ -72,6 +73,8 @@ def open_run(
         folder: of the run, or of the released model.
         device: where the model is put.
         read_tokenizer: finds the tokenizer in the folder.
+        load: reads the model of a folder in a released format.
+
     Raises:
         FileNotFoundError: the folder holds neither, or no tokenizer.
         ValueError: a file in it is damaged, or not of this model; or model and tokenizer do not
@@ -87,7 +90,7 @@ def open_run(
     tables = read_toml(folder / "run.toml") if begun else {}
     tokenizer = read_tokenizer(folder)
     if released:
-        model, step = pretrained.load(folder), tables.get("made", {}).get("step")
+        model, step = load(folder), tables.get("made", {}).get("step")
         _check_sizes(model.config.vocabulary_size, tokenizer.vocabulary_size, folder)
     else:
         config = _config(tables, tokenizer.vocabulary_size, folder)

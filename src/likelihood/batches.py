@@ -34,7 +34,7 @@ class Numbered(Protocol):
 
 
 class Stream(Protocol):
-    """A long text's ids that are not in memory: `next_token.shards.TokenStream`."""
+    """A long text's ids that are not in memory: `next_token.token_folders.TokenStream`."""
 
     @property
     def checksum(self) -> str: ...

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from test_main import done, refused, said, same_weights
 
 from next_token import runs
-from next_token.shards import MANIFEST, Shards
-from next_token.shards_of_files import tokenize_files
+from next_token.token_folders import MANIFEST, TokenFolder
+from next_token.tokenizing import tokenize_files
 from src.gpt import training
 from src.gpt.gpt2 import GPT, GPTConfig
 from src.gpt.released import open_run, read_toml, scores
@@ -41,7 +41,7 @@ def made(tmp_path_factory):
     folder = tmp_path_factory.mktemp("data")
     (folder / "mine.txt").write_text(TEXT)
     options = {"tokenizer": "bytes", "separator": "|", "processes": 1}
-    return tokenize_files([folder / "mine.txt"], folder / "shards", **options)
+    return tokenize_files([folder / "mine.txt"], folder / "token_folder", **options)
 
 
 @pytest.fixture
@@ -199,7 +199,7 @@ def test_a_folder_that_is_not_whole_is_named(tmp_path, capsys, state):
 def test_what_one_process_finds_damaged_all_refuse(copied, monkeypatch):
     path = copied / "train.bin"
     path.write_bytes(bytes(path.stat().st_size))
-    opened, heard = Shards(copied), []
+    opened, heard = TokenFolder(copied), []
 
     class Asked(Team):
         def gather(self, value):

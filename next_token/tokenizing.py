@@ -28,7 +28,7 @@ from pathlib import Path
 import fsspec
 import numpy as np
 
-from next_token.shards import FILES, FORMAT, MANIFEST, PARTS, Shards
+from next_token.token_folders import FILES, FORMAT, MANIFEST, PARTS, TokenFolder
 from src.texts.corpora import check_shares
 from src.tokens.bpe import BytePairTokenizer
 from src.tokens.bytes import END, ByteTokenizer, CharacterTokenizer, Tokenizer
@@ -58,7 +58,7 @@ def tokenize_files(
     test: float = 0.1,
     processes: int | None = None,
     progress: bool = False,
-) -> Shards:
+) -> TokenFolder:
     """Write the tokens of files of text to a new folder; see `streams` for the files.
 
     Args:
@@ -109,7 +109,7 @@ def tokenize_files(
             "sources": [Path(file).name for file in files],
         }
         write_text(partial / MANIFEST, json.dumps(manifest, indent=1, ensure_ascii=False) + "\n")
-    return Shards(folder)
+    return TokenFolder(folder)
 
 
 @contextmanager
