@@ -101,13 +101,14 @@ def train_run(
     if isinstance(source, Shards):
         _check_tokenizers(source, first)
         _check_together(source, together)
+    made = None
     if begun:
         _resume(config, folder, source, together, free=_CHANGEABLE if changed else set())
     else:
-        _begin(config, folder, source, together, first)
+        made = _begin(config, folder, source, together, first)
     tokenizer = load_tokenizer(folder / "tokenizer.json")
     model = first.model if first else _model(config, tokenizer, device)
-    batches, held_out = batches_of(config, tokenizer, source)
+    batches, held_out = made or batches_of(config, tokenizer, source)
     # A model in shares is gathered block by block, for which the others would have to draw, too.
     drawn = sample_tokens and say and not (together.size > 1 and config.training.engine == "fsdp")
     log = RunLog(
@@ -136,8 +137,9 @@ def train_run(
 
 def _begin(
     config: RunConfig, folder: Path, source: Source, together: Team, first: Run | None
-) -> None:
-    """Make the folder of a run: its settings and its tokenizer, by the first process."""
+) -> tuple[Batches, Batches] | None:
+    """Make the folder of a run, by the first process, which gets the batches, too."""
+    made = None
     together.wait()  # nobody writes before all have looked
     if together.rank == 0:
         if first:
@@ -148,11 +150,12 @@ def _begin(
             tokenizer = TOKENIZERS[config.data.tokenizer].train(
                 (document.text for document in source.train), config.data.vocabulary_size
             )
-        batches_of(config, tokenizer, source)  # what it refuses leaves no folder
+        made = batches_of(config, tokenizer, source)  # what it refuses leaves no folder
         folder.mkdir(parents=True, exist_ok=True)
         tokenizer.save(folder / "tokenizer.json")
         write_text(folder / "run.toml", _toml(_tables(config, source, together)))
     together.wait()
+    return made
 
 
 def _resume(
