@@ -143,6 +143,7 @@ def train(
         if not resume:
             raise FileExistsError(f"{last} exists: pass resume=True, or choose another folder")
         done = learner.load(last, settings)
+    lost = best is not None and not best.exists()  # then the next weights will have to do
     steps = range(done + 1, config.steps + 1)  # 0: before the first step
     for step in fitting.watched(steps, history) if progress else steps:
         if step > 0:
@@ -158,7 +159,8 @@ def train(
             history.add(batch, loss, norm)
         if validation is not None and (step % config.every == 0 or step == config.steps):
             loss = history.validation[step] = learner.mean_loss(validation)
-            if best and (history.best_step == step or not best.exists()):
+            if best and (history.best_step == step or lost):
+                lost = False
                 weights = learner.state()["model"]
                 learner.write(best, {"step": step, "model": weights, "validation": loss})
         if last and (step % config.save_every == 0 or step == config.steps):
@@ -229,9 +231,8 @@ class Learner:
             "model.": getattr(own, "settings", None) or (asdict(own) if own else {}),
             "parameters.": {"dtype": str(next(self.model.parameters()).dtype)},
         }
-        plain = (bool, int, float, str, type(None))
         return {
-            prefix + name: value if isinstance(value, plain) else repr(value)
+            prefix + name: value
             for prefix, table in tables.items()
             for name, value in table.items()
         }

@@ -114,7 +114,7 @@ def fit(
     if steps < 0 or (clip is not None and not clip > 0) or (keep_best and validation is None):
         raise ValueError(
             "expected 0 steps or more, a clip above 0 or None, and validation batches to keep the "
-            f"best by, got {steps=}, {clip=}, {keep_best=} and {validation=}"
+            f"best by, got {steps=}, {clip=} and {keep_best=}"
         )
     update = optimiser(model.parameters(), lr=learning_rate, weight_decay=weight_decay)
     trained = [p for group in update.param_groups for p in group["params"]]
