@@ -45,7 +45,7 @@ from .engines import CHANGEABLE, check_last, train
 from .processes import Team, team
 from .run_config import KNOWN, OF_TEXT, TOKENIZERS, RunConfig
 from .run_log import RunLog, sample_of
-from .shards import ShardError, Shards, TokenStream
+from .shards import Shards, TokenStream
 
 Source = Shards | corpora.Split  # of a run: tokens on a disk, or a text in three parts
 _CHANGEABLE = {n if "." in n else f"training.{n}" for n in CHANGEABLE} | {"made.processes"}
@@ -100,7 +100,7 @@ def train_run(
     source = config.shards() or config.parts()
     if isinstance(source, Shards):
         _check_tokenizers(source, first)
-        _check_together(source, together)
+        source.check()
     made = None
     if begun:
         _resume(config, folder, source, together, free=_CHANGEABLE if changed else set())
@@ -375,17 +375,6 @@ def _check_tokenizers(shards: Shards, first: Run | None) -> None:
             f"({one.vocabulary_size:,} tokens), got another's ({other.vocabulary_size:,}): "
             "tokenize again with --tokenizer and that model's folder"
         )
-
-
-def _check_together(shards: Shards, together: Team) -> None:
-    """Compare all files with their SHA-256, each process some; what one finds, all raise."""
-    found = ""
-    try:
-        shards.check(shards.files[together.rank :: together.size])
-    except ShardError as error:
-        found = str(error)
-    for why in filter(None, together.gather(found)):
-        raise ShardError(why)
 
 
 def _made(source: Source, processes: int) -> dict[str, Any]:

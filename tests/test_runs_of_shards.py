@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from test_main import done, refused, said, same_weights
 
 from next_token import runs
-from next_token.processes import Team
 from next_token.runs import StreamBatches
-from next_token.shards import MANIFEST, Shards
+from next_token.shards import MANIFEST
 from next_token.shards_of_files import tokenize_files
 from src.gpt.released import open_run, read_toml, scores
 from src.likelihood.batches import Batches
@@ -141,23 +140,6 @@ def test_a_folder_that_is_not_whole_is_named(tmp_path, capsys, state):
     err = refused(capsys, "train", tmp_path / "data", "--folder", tmp_path / "run", *SHORT)
     assert "expected a folder of tokens" in err
     assert "has not ended if there is a" in err
-
-
-def test_what_one_process_finds_damaged_all_refuse(copied, monkeypatch):
-    path = copied / "train.bin"
-    path.write_bytes(bytes(path.stat().st_size))
-    opened, heard = Shards(copied), []
-
-    class Asked(Team):
-        def gather(self, value):
-            heard.append(value)
-            return [value or "another found it"]
-
-    place = opened.files.index(path.name)
-    for rank in (0, 1):
-        with pytest.raises(ValueError, match=r"SHA-256" if place % 2 == rank else "another found"):
-            runs._check_together(opened, Asked(rank, 2))
-    assert sum("train.bin" in why for why in heard) == 1
 
 
 # ---- afterwards ------------------------------------------------------------------------------
