@@ -43,7 +43,7 @@ def train(folder, steps):
     torch.set_num_threads(1)
     from src.gpt.gpt2 import GPT, GPTConfig
     from src.gpt.training import TrainConfig, train
-    from src.likelihood.batches import Batches
+    from next_token.runs import StreamBatches
     from next_token.token_folders import TokenFolder
     loaded = time.perf_counter()
     opened = TokenFolder(folder)
@@ -52,7 +52,7 @@ def train(folder, steps):
     size = opened.tokenizer.vocabulary_size
     config = GPTConfig(size, context_length=64, layers=2, heads=2, channels=32)
     model = GPT(config, generator=torch.Generator().manual_seed(0))
-    data = Batches(opened.parts["train"], batch_size=16, context_length=64)
+    data = StreamBatches(opened.parts["train"], batch_size=16, context_length=64)
     train(model, data, TrainConfig(1, 1e-3), progress=False)  # torch's first optimiser loads much
     began = time.perf_counter()
     train(model, data, TrainConfig(int(steps), 1e-3), progress=False)

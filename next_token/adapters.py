@@ -25,12 +25,13 @@ from torch import Tensor, nn
 
 from src.gpt.gpt2 import GPT
 from src.gpt.released import read_toml
-from src.gpt.training import check_last, load_best, train
+from src.gpt.training import load_best
 from src.likelihood.fitting import History
 from src.today.gguf_models import RealModel, open_model, packaged_file
 from src.today.lora import LoRA, add_lora, merge_lora
 from src.tools.files import sha256_of, write_text
 
+from .engines import check_last, train
 from .run_config import RunConfig
 from .runs import batches_of, check_free
 
@@ -106,7 +107,7 @@ def train_adapter(
     Args:
         config: text, batches, context and training; `data.init_from` is the file.
         rank, alpha: as for `lora.LoRA`.
-        changed: as in `training.train`.
+        changed: as in `engines.train`.
     Raises:
         FileExistsError: the folder holds an adapter or a run, and it is not to be resumed.
         FileNotFoundError: there is no such model, or no such text.

@@ -24,11 +24,12 @@ from src.gpt.released import Run, floor_of, read_toml, scores
 from src.likelihood.evaluation import bootstrap, total
 from src.texts import corpora, labelled
 from src.tokens.files import naming
-from src.tools import parallel, runtime
+from src.tools import runtime
 
 from . import gpus, llama, run_log, runs
 from . import tuned as tuned_models
 from .folders import open_tokenizer
+from .processes import joined
 from .run_config import KNOWN, OF_TEXT, RunConfig
 from .runs import config_in, train_run
 from .streams import check_plain, unescaped
@@ -119,7 +120,7 @@ def train(options: argparse.Namespace) -> None:
             "tokenize again for others"
         )
     afresh = options.resume and not kept.exists()
-    with parallel.joined() as team:
+    with joined() as team:
         if afresh and team.rank == 0:
             print(f"note: no run in {options.folder}: begun afresh", file=sys.stderr)
         device = runtime.device(options.device)

@@ -15,38 +15,39 @@ Used by all commands that train. `src.gpt.released` opens such a folder to use i
 
 import hashlib
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import date
 from functools import partial
 from itertools import islice, pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import numpy as np
 import tomli_w
 import torch
 from torch import Tensor
 
-from src.gpt import training
 from src.gpt.gpt2 import GPT
 from src.gpt.released import Run, loses_text, read_toml, scores_of_ids
-from src.gpt.training import train
+from src.gpt.training import check_same
 from src.likelihood.batches import Batches
 from src.likelihood.evaluation import Score
 from src.likelihood.fitting import History
 from src.texts import corpora
 from src.tokens import files as tokenizer_files
 from src.tokens.bytes import END, UNKNOWN, Tokenizer, stream_of
-from src.tools import checkpoints, parallel
 from src.tools.files import locked, write_text
 
 from . import gpus, llama, run_log
+from .engines import CHANGEABLE, check_last, train
+from .processes import Team, team
 from .run_config import KNOWN, OF_TEXT, TOKENIZERS, RunConfig
 from .run_log import RunLog, sample_of
-from .token_folders import TokenFolder, TokensError, TokenStream
+from .token_folders import TokenFolder, TokenStream
 
-_CHANGEABLE = {n if "." in n else f"training.{n}" for n in training.CHANGEABLE}
-_CHANGEABLE |= {"made.processes"}
+Source = TokenFolder | corpora.Split  # of a run: tokens on a disk, or a text in three parts
+_CHANGEABLE = {n if "." in n else f"training.{n}" for n in CHANGEABLE} | {"made.processes"}
 
 
 def train_run(
@@ -62,11 +63,11 @@ def train_run(
 ) -> History:
     """Train a tokenizer and a GPT on a text, and keep everything in a folder.
 
-    Under torchrun all processes call this alike, inside `parallel.joined()`.
+    Under torchrun all processes call this alike, inside `processes.joined()`.
 
     Args:
         say: called with a line for each validation, in the first process.
-        changed: as in `training.train`; None: every changed setting is an error.
+        changed: as in `engines.train`; None: every changed setting is an error.
         sample_tokens: how long a text is drawn and said after each validation; 0: none.
 
     Raises:
@@ -76,14 +77,14 @@ def train_run(
         TokensError: a file of a folder of tokens is missing, damaged or changed.
         FloatingPointError: the loss is no longer finite.
     """
-    folder, team = Path(folder), parallel.team()
-    parts_of_batch = config.training.accumulation * team.size
-    if config.data.batch_size < parts_of_batch:
+    folder, together = Path(folder), team()
+    parts = config.training.accumulation * together.size
+    if config.data.batch_size < parts:
         raise ValueError(
-            f"expected a batch_size of at least {parts_of_batch}, accumulation times processes, "
-            f"got {config.data.batch_size}"
+            f"expected a batch_size of at least {parts}, accumulation times processes, got "
+            f"{config.data.batch_size}"
         )
-    team.check_shared(folder)
+    together.check_shared(folder)
     begun = (folder / "run.toml").exists()
     if begun and not resume:
         raise FileExistsError(
@@ -91,29 +92,55 @@ def train_run(
         )
     if not begun:
         check_free(folder)
-    first = batches = None
+    first = None
     if config.data.init_from and not (folder / "last.pt").exists():
         first = llama.open_run(config.data.init_from, device=device)
         config = replace(config, model=_model_table(first.model))
     source = config.token_folder() or config.parts()
-    tables = config.tables() | {"made": _made(source, team.size)}
     if isinstance(source, TokenFolder):
         _check_tokenizers(source, first)
-        _check_together(source, team)
-        tables["data"] = {k: v for k, v in tables["data"].items() if k not in OF_TEXT}
+        source.check()
+    made = None
     if begun:
-        training.check_last(folder, logged=bool(run_log.read(folder / "log.csv")))
-        path = folder / "run.toml"
-        kept = read_toml(path)
-        differ = checkpoints.check_same(
-            _compared(kept), _compared(tables), source=path, free=_CHANGEABLE if changed else ()
-        )
-        tables["made"] = kept.get("made", {}) | {"processes": team.size}
-    team.wait()  # nobody writes before all have looked
-    if begun and differ and team.rank == 0:
-        with locked(folder):
-            write_text(folder / "run.toml", _toml(tables))
-    if team.rank == 0 and not begun:
+        _resume(config, folder, source, together, free=_CHANGEABLE if changed else set())
+    else:
+        made = _begin(config, folder, source, together, first)
+    tokenizer = tokenizer_files.load(folder / "tokenizer.json")
+    model = first.model if first else _model(config, tokenizer, device)
+    batches, held_out = made or batches_of(config, tokenizer, source)
+    # A model in shares is gathered block by block, for which the others would have to draw, too.
+    drawn = sample_tokens and say and not (together.size > 1 and config.training.engine == "fsdp")
+    log = RunLog(
+        folder,
+        steps=config.training.steps,
+        rate=config.training.rate,
+        tokens_per_byte=_tokens_per_byte(source, tokenizer, len(held_out.ids) - 1),
+        flops_per_token=3 * model.config.flops_per_token(),
+        peak=gpus.peak_flops(device, config.training.precision, together.size),
+        sample=partial(sample_of, model, tokenizer, sample_tokens) if drawn else None,
+        say=say,
+    )
+    torch.manual_seed(config.data.seed)  # dropout draws from the global generator
+    return train(
+        model,
+        batches,
+        config.training,
+        validation=list(islice(held_out, config.data.validation_batches)),
+        folder=folder,
+        resume=resume,
+        changed=changed,
+        log=log,
+        progress=progress,
+    )
+
+
+def _begin(
+    config: RunConfig, folder: Path, source: Source, together: Team, first: Run | None
+) -> tuple[Batches, Batches] | None:
+    """Make the folder of a run, by the first process, which gets the batches, too."""
+    made = None
+    together.wait()  # nobody writes before all have looked
+    if together.rank == 0:
         if first:
             tokenizer = first.tokenizer
         elif isinstance(source, TokenFolder):
@@ -122,75 +149,82 @@ def train_run(
             tokenizer = TOKENIZERS[config.data.tokenizer].train(
                 (document.text for document in source.train), config.data.vocabulary_size
             )
-        batches = batches_of(config, tokenizer, source)  # what it refuses leaves no folder
+        made = batches_of(config, tokenizer, source)  # what it refuses leaves no folder
         folder.mkdir(parents=True, exist_ok=True)
         tokenizer_files.save(tokenizer, folder / "tokenizer.json")
-        write_text(folder / "run.toml", _toml(tables))
-    team.wait()
-    tokenizer = tokenizer_files.load(folder / "tokenizer.json")
-    model = first.model if first else _model(config, tokenizer, device)
-    of_training, of_validation = batches or batches_of(config, tokenizer, source)
-    if isinstance(source, TokenFolder):
-        lossy, n_bytes = UNKNOWN in tokenizer.specials, source.parts["validation"].bytes
-    else:
-        lossy, n_bytes = loses_text(tokenizer, source.validation), source.validation.n_bytes
-    # A model in shares is gathered block by block, for which the others would have to draw, too.
-    drawn = sample_tokens and say and not (team.size > 1 and config.training.engine == "fsdp")
-    log = RunLog(
-        folder,
-        steps=config.training.steps,
-        rate=config.training.rate,
-        tokens_per_byte=None if lossy else (len(of_validation.ids) - 1) / n_bytes,
-        flops_per_token=3 * model.config.flops_per_token(),
-        peak=gpus.peak_flops(device, config.training.precision, team.size),
-        sample=partial(sample_of, model, tokenizer, sample_tokens) if drawn else None,
-        say=say,
-    )
-    torch.manual_seed(config.data.seed)  # dropout draws from the global generator
-    return train(
-        model,
-        of_training,
-        config.training,
-        validation=list(islice(of_validation, config.data.validation_batches)),
-        folder=folder,
-        resume=resume,
-        changed=changed,
-        keepers=[log],
-        progress=progress,
-    )
+        write_text(folder / "run.toml", _toml(_tables(config, source, together)))
+    together.wait()
+    return made
 
 
-def batches_of(
-    config: RunConfig, tokenizer: Tokenizer, source: TokenFolder | corpora.Split
-) -> tuple[Batches, Batches]:
+def _resume(
+    config: RunConfig, folder: Path, source: Source, together: Team, *, free: set[str]
+) -> None:
+    """Compare a run with its folder, and write down what it goes on with, if that is another."""
+    check_last(folder, logged=bool(run_log.read(folder / "log.csv")))
+    path, tables = folder / "run.toml", _tables(config, source, together)
+    kept = read_toml(path)
+    differ = check_same(_compared(kept), _compared(tables), source=path, free=free)
+    tables["made"] = kept.get("made", {}) | {"processes": together.size}
+    together.wait()  # nobody writes before all have looked
+    if differ and together.rank == 0:
+        with locked(folder):
+            write_text(path, _toml(tables))
+    together.wait()
+
+
+class StreamBatches(Batches):
+    """`Batches` of tokens on a disk: nothing is in memory but the batch that is asked for.
+
+    Args:
+        stream: the tokens; a piece begins anywhere, or where a document does.
+        sizes: as of `Batches`.
+    """
+
+    def __init__(self, stream: TokenStream, **sizes: Any):
+        self.stream = stream
+        super().__init__(cast(Tensor, stream), **sizes)
+
+    def _piece(self, start: int) -> Tensor:
+        return torch.from_numpy(self.stream.piece(int(start), self.context_length + 1))
+
+    def _starts(self, end: int) -> Sequence[int]:
+        if self.first is None:
+            return range(end)
+        starts = self.stream.starts
+        return cast(Sequence[int], starts[: np.searchsorted(starts, end)])
+
+    def _checksum(self) -> str:
+        return self.stream.checksum
+
+
+def batches_of(config: RunConfig, tokenizer: Tokenizer, source: Source) -> tuple[Batches, Batches]:
     """The batches of a run, endless: of the training part, and of the validation part.
 
     Raises:
         ValueError: a part is shorter than one piece.
     """
-    made = []
+    sizes = {
+        "context_length": config.model["context_length"],
+        "batch_size": config.data.batch_size,
+        "seed": config.data.seed,
+        "first": tokenizer.specials[END] if config.data.whole else None,
+    }
+    batches = []
     for part, name in (("train", "training"), ("validation", "validation")):
-        ids: Tensor | TokenStream
+        ids: Any
         if isinstance(source, TokenFolder):
-            ids = source.parts[part]
+            ids, kind = source.parts[part], StreamBatches
         else:
-            ids = stream_of(getattr(source, part), tokenizer)
+            ids, kind = stream_of(getattr(source, part), tokenizer), Batches
         try:
-            made.append(
-                Batches(
-                    ids,
-                    context_length=config.model["context_length"],
-                    batch_size=config.data.batch_size,
-                    seed=config.data.seed,
-                    first=tokenizer.specials[END] if config.data.whole else None,
-                )
-            )
+            batches.append(kind(ids, **sizes))
         except ValueError as error:
             raise ValueError(
                 f"the {name} part of the text has {len(ids):,} tokens: {error}; use a longer text "
                 "or a shorter context"
             ) from error
-    return made[0], made[1]
+    return batches[0], batches[1]
 
 
 def release(run: Run, folder: Path | str) -> None:
@@ -232,11 +266,11 @@ def scores_of_tokens(run: Run, token_folder: TokenFolder, *, stride: int | None)
     """
     if token_folder.sha256 != run.tables["made"]["sha256"]:
         raise ValueError(
-            f"expected {token_folder.folder} as it was when the run was trained, got other tokens: "
-            "name a text to score"
+            f"expected {token_folder.folder} as it was when the run was trained, got other "
+            "tokens: name a text to score"
         )
     part = token_folder.parts["test"]
-    starts = [*map(part.start_of, range(part.documents)), len(part) - 1]  # of the end tokens
+    starts = [*part.starts.tolist(), len(part) - 1]  # of the end tokens
     texts = [torch.from_numpy(part.piece(a, b + 1 - a)) for a, b in pairwise(starts)]
     spelled = run.tokenizer.decode
     return scores_of_ids(
@@ -264,15 +298,11 @@ def parts_of(tables: Mapping[str, Mapping[str, Any]]) -> corpora.Split:
     Args:
         tables: of the run, as in its `run.toml`.
     Raises:
-        FileNotFoundError: the text is not here.
         ValueError: the text has changed since. Then it is cut in other places, and its test part
             may hold what was trained on.
     """
     config = config_in(tables)
-    try:
-        parts = config.parts()
-    except FileNotFoundError as error:
-        raise FileNotFoundError(f"{error}; the run's text is not here: name one to score") from None
+    parts = config.parts()
     known = tables.get("made", {}).get("sha256")
     if known and _made(parts, 1)["sha256"] != known:
         raise ValueError(
@@ -293,13 +323,29 @@ def _model(config: RunConfig, tokenizer: Tokenizer, device: torch.device | str) 
     return GPT(config.gpt(tokenizer.vocabulary_size), generator=generator).to(device)
 
 
+def _tables(config: RunConfig, source: Source, together: Team) -> dict[str, dict[str, Any]]:
+    """All that `run.toml` says of a run; of tokens not how they were made, which they know."""
+    tables = config.tables() | {"made": _made(source, together.size)}
+    if isinstance(source, TokenFolder):
+        tables["data"] = {k: v for k, v in tables["data"].items() if k not in OF_TEXT}
+    return tables
+
+
+def _tokens_per_byte(source: Source, tokenizer: Tokenizer, tokens: int) -> float | None:
+    """Of the validation part; None if the tokenizer loses text, which would count as free."""
+    if isinstance(source, TokenFolder):
+        lossy, n_bytes = UNKNOWN in tokenizer.specials, source.parts["validation"].bytes
+    else:
+        lossy, n_bytes = loses_text(tokenizer, source.validation), source.validation.n_bytes
+    return None if lossy else tokens / n_bytes
+
+
 def _compared(tables: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """All that a resumed run must have in common with the one before, by name: its text, too."""
     made = {f"made.{name}": tables.get("made", {}).get(name) for name in ("sha256", "processes")}
-    gone = {f"training.{name}": value for name, value in training.GONE.items()}
     return (
-        made
-        | gone
+        {"training.sharded": False}
+        | made
         | {
             f"{table}.{name}": value
             for table in KNOWN
@@ -324,24 +370,13 @@ def _check_tokenizers(token_folder: TokenFolder, first: Run | None) -> None:
         one.token_bytes(i) != other.token_bytes(i) for i in range(one.vocabulary_size)
     ):
         raise ValueError(
-            f"expected in {token_folder.folder} tokens of the tokenizer that the first model "
-            f"has ({one.vocabulary_size:,} tokens), got another's ({other.vocabulary_size:,}): "
+            f"expected in {token_folder.folder} tokens of the tokenizer of the model to begin "
+            f"with ({one.vocabulary_size:,} tokens), got another's ({other.vocabulary_size:,}): "
             "tokenize again with --tokenizer and that model's folder"
         )
 
 
-def _check_together(token_folder: TokenFolder, team: parallel.Team) -> None:
-    """Compare all files with their SHA-256, each process some; what one finds, all raise."""
-    found = ""
-    try:
-        token_folder.check(token_folder.files[team.rank :: team.size])
-    except TokensError as error:
-        found = str(error)
-    for why in filter(None, team.gather(found)):
-        raise TokensError(why)
-
-
-def _made(source: TokenFolder | corpora.Split, processes: int) -> dict[str, Any]:
+def _made(source: Source, processes: int) -> dict[str, Any]:
     """Where a run comes from: what else somebody needs who wants to repeat it."""
     held: list[Any]
     if isinstance(source, TokenFolder):  # its manifest has the sum of every file

@@ -47,7 +47,7 @@ class TokensError(ValueError):
 class TokenStream:
     """One part of `TokenFolder`: a stream of ids on a disk, of which pieces can be asked for.
 
-    `likelihood.batches.Batches` takes it as it takes a tensor.
+    `runs.StreamBatches` are batches of it.
 
     Attributes:
         path: the file of the ids.
@@ -82,17 +82,19 @@ class TokenStream:
         ids = self._ids.read(length * width)
         return np.frombuffer(ids, self.dtype, length).astype(np.int64)
 
-    def start_of(self, document: int) -> int:
-        """Where the end token stands that a document begins with; documents count from 0."""
-        return int(self._starts[document])
+    @property
+    def shape(self) -> tuple[int]:
+        """As of a tensor: (N,)."""
+        return (self.tokens,)
+
+    @cached_property
+    def starts(self) -> np.ndarray:
+        """Where the end tokens stand that the documents begin with, in order: a map of the file."""
+        return np.memmap(self.path.with_suffix(".starts"), "<i8", "r")
 
     @cached_property
     def _ids(self) -> FileIO:
         return self.path.open("rb", buffering=0)
-
-    @cached_property
-    def _starts(self) -> np.ndarray:
-        return np.memmap(self.path.with_suffix(".starts"), "<i8", "r")
 
 
 class TokenFolder:

@@ -42,7 +42,7 @@ LIGHT = {
     "next_token.token_folders": {"torch", "matplotlib", "rich"},
     "next_token.tokenizing": {"torch", "matplotlib", "rich"},
     "next_token.__main__": {"torch", "matplotlib", "rich"},
-    "src.gpt.training": {"torch.distributed.checkpoint", "torch.distributed.fsdp"},
+    "next_token.engines": {"torch.distributed.checkpoint", "torch.distributed.fsdp"},
     "src.gpt.data_overlap": {"torch", "matplotlib", "datasketch"},
     "src.today.gguf_files": {"torch", "matplotlib", "rich"},
     "src.gpt.data_quality": {"torch", "matplotlib", "datasketch"},

@@ -24,7 +24,7 @@ from next_token.llama import open_run
 from next_token.run_commands import _texts
 from next_token.run_config import RunConfig
 from next_token.runs import config_in
-from src.gpt import gpt1_finetuning, pretrained
+from src.gpt import gpt1_finetuning, pretrained, training
 from src.gpt.gpt2 import GPT, GPTConfig
 from src.gpt.released import floor_of, read_toml, scores
 from src.likelihood.evaluation import total
@@ -154,7 +154,7 @@ def test_the_tokens_of_a_text_are_shown(folder, capsys):
 
 def test_a_text_is_tokenized_without_reading_weights(folder, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(runs.llama, "load", None)
-    monkeypatch.setattr(runs.training, "load_best", None)
+    monkeypatch.setattr(training, "load_best", None)
     save_gpt2(BytePairTokenizer.train(TEXT, 300), tmp_path)
     (tmp_path / "config.json").write_text("{}")
     for each in (folder, tmp_path):

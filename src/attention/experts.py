@@ -134,7 +134,7 @@ class Experts(nn.Module):
     def end_step(self, add_up: Callable[[list[Tensor]], None] = lambda counts: None) -> None:
         """Move the shifts by the load of all that was read in a step, in whatever process.
 
-        The loops of `fitting` call this; so has a loop of your own, after the optimiser's step.
+        `fit` and `train` call this; so has a loop of your own, after the optimiser's step.
 
         Args:
             add_up: puts the sums over all processes in the place of its own counts.

@@ -91,7 +91,12 @@ def open_run(
     tokenizer = read_tokenizer(folder)
     if released:
         model, step = load(folder), tables.get("made", {}).get("step")
-        _check_sizes(model.config.vocabulary_size, tokenizer.vocabulary_size, folder)
+        size, known = model.config.vocabulary_size, tokenizer.vocabulary_size
+        if size != known:  # it could be asked for, or could draw, what has no meaning
+            raise ValueError(
+                f"expected in {folder} a model for the {known:,} tokens of its tokenizer, got one "
+                f"for {size:,}: are they of two models? If its table was padded, cut it to size"
+            )
     else:
         config = _config(tables, tokenizer.vocabulary_size, folder)
         model = GPT(config, generator=torch.Generator())  # of weights that are overwritten
@@ -107,19 +112,6 @@ def _config(tables: Mapping[str, Any], vocabulary_size: int, folder: Path) -> GP
             f"expected in {folder / 'run.toml'} a table [model] of settings that GPTConfig knows: "
             f"{error}"
         ) from error
-
-
-def _check_sizes(of_model: int, of_tokenizer: int, folder: Path) -> None:
-    """Refuse a model that could be asked for, or could draw, what its tokenizer does not know."""
-    if of_model == of_tokenizer:
-        return
-    cause = "it cannot read them all; are they of two models?"
-    if of_model > of_tokenizer:
-        cause = "it could draw ids that stand for no text; was its table padded? Cut it to size"
-    raise ValueError(
-        f"expected in {folder} a model for the {of_tokenizer:,} tokens of its tokenizer, got one "
-        f"for {of_model:,}: {cause}"
-    )
 
 
 def scores(run: Run, documents: Sequence[Document], *, stride: int | None = None) -> list[Score]:
