@@ -14,7 +14,7 @@ from provenance import provenance, told
 RESULTS = ROOT / "results"
 RELEASE = "0.1.0, d50c3c4"
 READ = re.compile(r"results\"?\)?\s*/\s*\"(\w+)\"")
-WRITTEN_BY = {"README.md": "hand", "made.toml": "hand", "teeth.md": "make teeth"}
+WRITTEN_BY = {"README.md": "hand", "gpu.md": "hand", "made.toml": "hand", "teeth.md": "make teeth"}
 SAID = {"commit", "clean", "command", "python", "torch", "flags", "processor", "threads", "date"}
 
 

@@ -24,6 +24,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, distributed, nn
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
@@ -153,8 +154,10 @@ def shared(model: nn.Module, engine: str, team: Team) -> nn.Module:
         return model
     if engine == "ddp":
         return DistributedDataParallel(model)
+    where = next(model.parameters()).device  # untold, torch takes a GPU that is at hand
+    mesh = init_device_mesh(where.type, (team.size,))
     for part in model.modules():
         if isinstance(part, Block):
-            fully_shard(part)
-    fully_shard(model)
+            fully_shard(part, mesh=mesh)
+    fully_shard(model, mesh=mesh)
     return model
