@@ -19,7 +19,7 @@ READY := $(VENV)/ready-$(shell { $(PYTHON) -VV; cat $(REQUIREMENTS) constraints.
 SIDE_BY_SIDE = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help book test test-changed lab check-site teeth rehearse bench record quick weekly clean
+.PHONY: help book test lab check-site teeth rehearse bench record quick weekly clean
 
 help:  ## list the targets
 	@echo "The Next Token: make what?"
@@ -50,20 +50,13 @@ test: $(READY)  ## ruff, mypy, the unit tests and every cell of every chapter
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@echo "== Unit tests and chapters ($(WORKERS) workers, one thread each)"
-	@$(BIN)/pytest $(SIDE_BY_SIDE) --seen=all --nbval book tests
-
-test-changed: $(READY)  ## of these, what no green run has seen as it is now
-	@echo "== Style"
-	@$(BIN)/ruff check .
-	@$(BIN)/mypy
-	@echo "== Unit tests and chapters that changed, or that depend on what changed"
-	@$(BIN)/pytest $(SIDE_BY_SIDE) --seen=changed --nbval book tests
+	@$(BIN)/pytest $(SIDE_BY_SIDE) --take-over --nbval book tests
 
 lab: book  ## open the chapters, as they ran, as notebooks of your own in JupyterLab
 	@echo "== JupyterLab: opens on the contents; what you change is in the folder lab"
 	@$(BIN)/python _ext/lab.py
 
-check-site: book  ## open pages in Chromium and chapters in JupyterLab
+check-site: book  ## open pages in Chromium, and run notebooks to download
 	@echo "== Site"
 	@$(BIN)/pytest -n $(WORKERS) --dist loadgroup -m 'site and not weekly' tests
 

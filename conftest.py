@@ -7,7 +7,7 @@ nbval knows only ``.ipynb`` files and is satisfied when it finds none.  Here
   statement, and the cells after it are skipped, since they would fail for the same reason;
 * a cell tagged ``raises-exception`` must raise: an intended failure that has gone is a defect;
 * a cell that glues a NumPy number fails: the builder cannot format it, and shows nothing instead;
-* a run with ``--nbval`` that has no cell to run fails, unless only what changed was asked for.
+* a run with ``--nbval`` that has no cell to run fails.
 
 A chapter keeps no outputs, so nbval has none to compare: a chapter tests what it asserts.
 A chapter's cells share one kernel (see `_ext/kernels.py`); with several workers say
@@ -36,7 +36,7 @@ def pytest_configure(config):
         from kernels import use_local_sockets
 
         use_local_sockets()
-    if config.option.seen or config.option.measure:
+    if config.option.take_over or config.option.measure:
         from seen import Seen
 
         config.pluginmanager.register(Seen(config), "seen")
@@ -63,8 +63,7 @@ def pytest_collect_file(file_path, parent):
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(session, config, items):
     """Add a failure where no cell is left to run: a run of no cells proves nothing."""
-    needed = config.option.nbval and config.option.seen != "changed"
-    if needed and not any(isinstance(item, Cell) for item in items):
+    if config.option.nbval and not any(isinstance(item, Cell) for item in items):
         items.append(NoCell.from_parent(session, name="no code cell"))
 
 

@@ -2,7 +2,6 @@
 
 * `lead_on`: the bibliography names the chapters that cite a work, and links to arXiv.
 * `fold_assertions`: in the table of topics, what is asserted opens on a click.
-* `name_roles`: an entry of the bibliography is an item of a list, as screen readers know it.
 """
 
 import re
@@ -71,13 +70,6 @@ def fold_assertions(app, doctree, docname):
                 entry.append(nodes.raw("", "</details>", format="html"))
 
 
-def name_roles(app, pagename, templatename, context, doctree):
-    """The role that docutils gives to entries has been withdrawn from the standard."""
-    if pagename == BIBLIOGRAPHY:
-        context["body"] = context["body"].replace('role="doc-biblioentry"', 'role="listitem"')
-
-
 def setup(app):
-    app.connect("html-page-context", name_roles)
     app.connect("doctree-resolved", lead_on)
     app.connect("doctree-resolved", fold_assertions)

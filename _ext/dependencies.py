@@ -1,7 +1,7 @@
 """What a chapter's outputs depend on: its cells, the modules of `src` that it imports, the data.
 
-The same for the tests of `tests`, which may look at any file of the repository. Wherever a text
-does not tell what is needed, more is taken: then something is executed that need not be.
+Wherever a text does not tell what is needed, more is taken: then something is executed that need
+not be.
 """
 
 import ast
@@ -20,7 +20,6 @@ from pathlib import Path
 from jupytext.myst import myst_to_notebook
 
 ROOT = Path(__file__).parents[1]
-BESIDE_TESTS = ("tests", "_ext", ".")  # where a test finds what it imports
 RUNS_TESTS = ("conftest.py", "pyproject.toml", "_ext/kernels.py", "_ext/verdict.py")
 KEPT_FOLDERS = ("_ext", "_static", ".binder", ".ci", ".github", ".jupyter")
 OURS = ("next-token ", "next_token ")  # in its folder it is found twice, elsewhere once
@@ -65,12 +64,8 @@ def imported(source, package=("src",)):
     return found
 
 
-def modules(source, root=ROOT, places=(".",)):
-    """Files of `src` that some code needs, those included which these import in turn.
-
-    Args:
-        places: folders in which the first part of a name is looked for.
-    """
+def modules(source, root=ROOT):
+    """Files of `src` that some code needs, those included which these import in turn."""
     found, waiting, seen = set(), list(imported(source)), set()
     while waiting:
         name = waiting.pop()
@@ -78,14 +73,13 @@ def modules(source, root=ROOT, places=(".",)):
             continue
         seen.add(name)
         parts = name.split(".")
-        for place in places:
-            for length in range(1, len(parts) + 1):
-                stem = root.joinpath(place, *parts[:length])
-                for path in (stem.with_suffix(".py"), stem / "__init__.py"):
-                    if path.is_file() and path not in found:
-                        found.add(path)
-                        package = path.relative_to(root).parent.parts
-                        waiting += imported(path.read_text(encoding="utf-8"), package)
+        for length in range(1, len(parts) + 1):
+            stem = root.joinpath(*parts[:length])
+            for path in (stem.with_suffix(".py"), stem / "__init__.py"):
+                if path.is_file() and path not in found:
+                    found.add(path)
+                    package = path.relative_to(root).parent.parts
+                    waiting += imported(path.read_text(encoding="utf-8"), package)
     return sorted(found)
 
 
@@ -173,46 +167,10 @@ def state_of_experiment(path, root=ROOT):
     named = [root / text for text in sorted(texts_in(source)) if text.endswith(".md")]
     sources = [source, *(code_of(each) for each in named if each.is_file())]
     own = root / "results" / path.stem
-    read = [each for each in records(source, root) if own not in each.parents or is_recipe(each)]
+    read = [e for e in records(source, root) if own not in e.parents or e.name == "recipe.toml"]
     files = {path, *beside_modules(root), *read}
     files = files.union(*(modules(each, root) for each in sources))
     return digest(environment(), *sources, *hashed(sorted(files), root))
-
-
-def is_recipe(path):
-    return path.name == "recipe.toml"
-
-
-def state_of_test(path, root=ROOT):
-    """A key for a module of tests: all that it imports, and all that it may look at, included."""
-    source = path.read_text(encoding="utf-8")
-    files = {path, *modules(source, root, BESIDE_TESTS), *(root / name for name in RUNS_TESTS)}
-    for each in list(files):
-        if each.suffix == ".py" and not each.is_relative_to(root / "src"):
-            files |= set(looked_at(each, root))
-    return digest(environment(), *hashed(sorted(each for each in files if each.is_file()), root))
-
-
-def looked_at(path, root):
-    """Files of the repository at which a test may look, as far as its text tells.
-
-    Of a module that knows its own place these are the files and folders that it names; if it names
-    none, all of its own folder, or of the repository where it leaves that. Of one that has the
-    place of the repository from another module, all.
-    """
-    source = path.read_text(encoding="utf-8")
-    if any(name.endswith(".ROOT") for name in imported(source)):
-        return everything(root)
-    if "__file__" not in source:
-        return []
-    named = {place / text for text in texts_in(source) for place in (root, path.parent)}
-    named = [each for each in named if each.exists() and each not in (root, path.parent)]
-    if root / "next_token" in named:
-        named.append(root / "src")  # which its commands import
-    if named:
-        return [file for each in named for file in files_in(each)]
-    leaves = ".parents" in source or ".parent.parent" in source
-    return everything(root) if leaves else files_in(path.parent)
 
 
 def everything(root):

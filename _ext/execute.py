@@ -11,7 +11,6 @@ import json
 import shutil
 import subprocess
 import sys
-import time
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 from pathlib import Path
@@ -25,7 +24,7 @@ from jupyter_cache.readers import get_reader
 from kernels import use_local_sockets
 from nbclient.exceptions import CellTimeoutError, DeadKernelError
 from seen import executed
-from shares import expected, foretold, together, told
+from shares import expected, foretold, together
 from sphinx_external_toc.parsing import parse_toc_yaml
 from verdict import faults, stopped_at
 
@@ -78,27 +77,6 @@ def execute(path, state, limit, root=ROOT):
     return CacheBundleIn(result.nb, str(path), data=kept)
 
 
-class Progress:
-    """How far one is, and for how long yet: a line for each chapter."""
-
-    def __init__(self, shares, workers, clock=time.monotonic):
-        self.shares, self.workers, self.clock = shares, workers, clock
-        self.done, self.started = {}, clock()
-
-    def left(self):
-        """Seconds: what all shares take at the pace so far, less the time that has passed."""
-        known = sum(self.shares[name] for name in self.done)
-        pace = sum(self.done.values()) / known if known else 1.0
-        return pace * together(self.shares, self.workers) - (self.clock() - self.started)
-
-    def finish(self, name, taken):
-        """One more is done."""
-        failed = isinstance(taken, str)
-        self.done[name] = self.shares[name] if failed else taken
-        count = f"{len(self.done)} of {len(self.shares)} chapters, {told(self.left())} left"
-        print(f"   {name}: {'FAILED' if failed else f'{taken:.0f} s'}; {count}", flush=True)
-
-
 def execute_all(states, workers, limit, root=ROOT):
     """Execute these chapters side by side, the longest first; what is wrong with them."""
     names = {path: path.relative_to(root).as_posix() for path in states}
@@ -106,22 +84,23 @@ def execute_all(states, workers, limit, root=ROOT):
     duration = foretold(together(shares, workers))
     count = f"{len(states)} chapters" if len(states) > 1 else "1 chapter"
     print(f"   {count} to execute, up to {workers} side by side: {duration}", flush=True)
-    progress, cache = Progress(shares, workers), get_cache(str(root / CACHE))
-    found, spawn = [], get_context("spawn")
+    cache, spawn = get_cache(str(root / CACHE)), get_context("spawn")
+    found = []
     with ProcessPoolExecutor(workers, mp_context=spawn, initializer=use_local_sockets) as pool:
         pending = {
             pool.submit(execute, path, states[path], limit, root): path
             for path in sorted(states, key=lambda path: -shares[names[path]])
         }
-        for result in as_completed(pending):
+        for number, result in enumerate(as_completed(pending), 1):
             path, done = pending[result], result.result()
-            if isinstance(done, str):
-                progress.finish(names[path], done)
+            failed = isinstance(done, str)
+            said = "FAILED" if failed else f"{done.data['execution_seconds']:.0f} s"
+            print(f"   {names[path]}: {said}; {number} of {len(states)} chapters", flush=True)
+            if failed:
                 found.append(done)
                 continue
             # Here, in one process: of several each may take out what another is about to write.
             cache.cache_notebook_bundle(done, check_validity=False, overwrite=True)
-            progress.finish(names[path], done.data["execution_seconds"])
             executed([path], root)
     return found
 

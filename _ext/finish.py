@@ -185,6 +185,14 @@ def without_idle_scripts(text):
     return text if NEEDS["tex-chtml.js"] in text else SETTINGS.sub("", text)
 
 
+# ---- screen readers ------------------------------------------------------------------------------
+
+ROLES = {  # the first is of an older standard; lines of a signature are no list of terms
+    'role="doc-biblioentry"': 'role="listitem"',
+    "<dl>\n<dd>": '<dl role="presentation">\n<dd>',
+}
+
+
 # ---- when pages are made -------------------------------------------------------------------------
 
 
@@ -244,6 +252,8 @@ def finish(app, error):
 
     for page, text in made.items():
         text = without_idle_scripts(with_previews(text, page, explanation))
+        for old, new in ROLES.items():
+            text = text.replace(old, new)
         (site / page).write_text(text, encoding="utf-8")
 
 

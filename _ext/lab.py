@@ -51,14 +51,10 @@ def contents(root=ROOT):
         "",
         "A click opens a chapter. There, *Shift+Enter* runs a cell, and *Run › Run All Cells* runs",
         f"them all. What you change is saved in the folder `{LAB}`; the book stays as it is.",
+        "",
     ]
-    part = None
     for number, each in enumerate(chapters(root), 1):
-        path = root / f"{each.page}.md"
-        if path.parent.name != part:
-            part = path.parent.name
-            lines += ["", f"## {part.capitalize() if part != 'gpt' else 'GPT'}", ""]
-        link = f"[{title(path)}]({notebook_of(each.page)})"
+        link = f"[{title(root / f'{each.page}.md')}]({notebook_of(each.page)})"
         lines.append(f"{number}. {link}, {each.minutes} min")
     return "\n".join(lines) + "\n"
 

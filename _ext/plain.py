@@ -99,8 +99,6 @@ def _for_any_viewer(cell):
         if not each.get("data") or any(not kind.startswith(RECORD) for kind in each.data)
     ]
     known = {name: cell.metadata[name] for name in ("tags", "jupyter") if name in cell.metadata}
-    if known.get("jupyter", {}).get("source_hidden"):
-        known["cellView"] = "form"  # the name that Colab has for the same
     cell.metadata.clear()
     cell.metadata.update(known)
 

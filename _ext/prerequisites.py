@@ -66,39 +66,29 @@ def hours(found):
 
 
 def reduced(needs):
-    """{label: needs} without what follows through others; the needs must not run in a circle."""
+    """{label: needs} without what follows through others."""
 
-    def all_below(label, above=()):
-        if label in above:
-            raise ValueError(f"expected no circle, got {' needs '.join([*above, label])}")
-        return {b for a in needs[label] for b in (a, *all_below(a, (*above, label)))}
+    def all_below(label):
+        return needs[label].union(*map(all_below, needs[label]))
 
     below = {label: all_below(label) for label in needs}
     return {a: {b for b in needs[a] if not any(b in below[c] for c in needs[a])} for a in needs}
 
 
 def columns(found, titles, addresses, captions):
-    """The list as HTML, from chapters, their titles and addresses, by label, and parts' names.
-
-    What a chapter needs is marked while one points at it, or while its link has the focus.
-    """
+    """The list as HTML, from chapters, their titles and addresses, by label, and parts' names."""
     needs = reduced({each.label: each.needs for each in found})
     number = {each.label: i for i, each in enumerate(found, 1)}
-    lines, marked = [], []
+    lines = []
     for part, caption in enumerate(captions):
         lines.append(f'<p class="part-{part}">{escape(caption)}</p>\n<ol>')
         for each in (each for each in found if each.part == part):
             n, below = number[each.label], sorted(number[label] for label in needs[each.label])
             link = f'<a href="{escape(addresses[each.label])}">{escape(titles[each.label])}</a>'
             on = f"<small>needs {', '.join(map(str, below))}</small>" if below else ""
-            lines.append(f'<li id="b{n}" value="{n}">{link} {on}</li>')
-            if below:
-                marks = ",".join(f"#b{i}" for i in below)
-                marked.append(f"#b{n}:is(:hover,:focus-within)) :is({marks})")
+            lines.append(f'<li value="{n}">{link} {on}</li>')
         lines.append("</ol>")
-    rules = ",\n".join(f".builds-on:has({each}" for each in marked)
-    style = f"<style>{rules} {{ background: var(--pst-color-primary-bg); }}</style>"
-    return "\n".join(['<div class="builds-on">', *lines, style, "</div>"])
+    return "\n".join(['<div class="builds-on">', *lines, "</div>"])
 
 
 class prerequisites(nodes.Element):  # noqa: N801  docutils names its nodes so

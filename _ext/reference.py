@@ -5,7 +5,6 @@
 * `leave_out`, `sign`: no line on fields that a docstring lists already, no arguments of a protocol.
 * `lead_to_chapters`, `lead_to_code`: from each entry to the chapter that teaches it, if its module
   names one, and from the head of each chapter to the modules behind it.
-* `name_parameters`: what a page needs for screen readers.
 """
 
 import importlib
@@ -210,16 +209,9 @@ def lead_to_code(app, doctree):
     boxes[0] += line
 
 
-def name_parameters(app, pagename, templatename, context, doctree):
-    """The lines of a signature are no list of terms, although Sphinx writes them as one: say so."""
-    if context.get("body"):
-        context["body"] = context["body"].replace("<dl>\n<dd>", '<dl role="presentation">\n<dd>')
-
-
 def setup(app):
     app.connect("autodoc-process-docstring", write_as_rst, priority=400)
     app.connect("autodoc-skip-member", leave_out)
     app.connect("autodoc-process-signature", sign)
     app.connect("doctree-read", lead_to_chapters)
     app.connect("doctree-read", lead_to_code)
-    app.connect("html-page-context", name_parameters)

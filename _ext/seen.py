@@ -1,11 +1,9 @@
-"""What a green run has seen: ``make test`` remembers it, ``make test-changed`` runs the rest.
+"""``make test`` takes over what ``make book`` has executed, and the longest files come first.
 
-A plugin of pytest, which `conftest.py` registers where one of its options is given. What it
-remembers are files: a chapter, or a module of tests, and the state in which all in it passed
-(`dependencies.py`). ``--seen=all`` runs everything but chapters that `make book` has executed in
-this state, as strictly (`verdict.py`); of these nbval runs a tenth once more, which the commit
-draws. ``--seen=changed`` runs what has not passed in the state in which it is now. ``--measure``
-keeps the seconds that each file took (`shares.py`).
+A plugin of pytest, which `conftest.py` registers where one of its options is given.
+``--take-over`` leaves out the chapters that the builder has executed as they are now, as strictly
+(`verdict.py`); of these nbval runs a tenth once more, which the commit draws. ``--measure`` keeps
+the seconds that each file took (`shares.py`).
 """
 
 import json
@@ -14,31 +12,27 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
-from dependencies import RUNS_TESTS, digest, files_in, kept, state_of_chapter, state_of_test
+from dependencies import RUNS_TESTS, digest, kept, state_of_chapter
 from provenance import git
-from shares import expected, foretold, keep, together
+from shares import expected, foretold, keep, seconds, together
 
 EXECUTED = Path("_build", "chapters.json")  # {chapter: its state}, by `make book`
-PASSED = Path("_build", "passed.json")
-RUN = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)  # to the end
 
 
 def add_options(parser):
     group = parser.getgroup("seen")
-    group.addoption("--seen", choices=("all", "changed"), help="remember what passed, run the rest")
+    group.addoption("--take-over", action="store_true", help="leave out what was just executed")
     group.addoption("--measure", action="store_true", help="keep the seconds that each file takes")
 
 
-def states_of(places, root):
-    """{path from the root: state} of all chapters and modules of tests below some places."""
-    states = {}
-    for path in sorted(each for place in places for each in files_in(place)):
-        name = path.relative_to(root).as_posix()
-        if path.suffix == ".md" and "{code-cell}" in path.read_text(encoding="utf-8"):
-            states[name] = state_of_chapter(path, root, *(root / each for each in RUNS_TESTS))
-        elif path.suffix == ".py" and path.name.startswith("test_"):
-            states[name] = state_of_test(path, root)
-    return states
+def states_of(paths, root):
+    """{path from the root: state} of chapters."""
+    settings = [root / name for name in RUNS_TESTS]
+    return {
+        path.relative_to(root).as_posix(): state_of_chapter(path, root, *settings)
+        for path in paths
+        if path.is_file()
+    }
 
 
 def executed(paths, root):
@@ -46,6 +40,12 @@ def executed(paths, root):
     found = kept(root / EXECUTED) | states_of(paths, root)
     (root / EXECUTED).parent.mkdir(exist_ok=True)
     (root / EXECUTED).write_text(json.dumps(found), encoding="utf-8")
+
+
+def unchanged(root):
+    """The chapters that are as they were when the builder executed them."""
+    found = kept(root / EXECUTED)
+    return {name for name, _ in found.items() & states_of([root / n for n in found], root).items()}
 
 
 def drawn(names, root, share=10):
@@ -63,37 +63,21 @@ class Seen:
 
     def __init__(self, config):
         self.config, self.root = config, config.rootpath
-        self.passed, self.states, self.left_out, self.by_builder = {}, {}, set(), set()
-        self.seconds, self.failed = defaultdict(float), set()
+        self.left_out, self.seconds = set(), defaultdict(float)
         if hasattr(config, "workerinput"):
             self.left_out = set(config.workerinput["left_out"])
-        elif config.option.seen:
-            places = [config.invocation_params.dir / each for each in config.args]
-            self.states = states_of(places, self.root)
-            self.passed = kept(self.root / PASSED)
-            same = self.states.items() & kept(self.root / EXECUTED).items()
-            self.by_builder = {name for name, _ in same}
-            self.again = drawn(self.by_builder, self.root)
-            self.left_out = self.by_builder - set(self.again)
-            if config.option.seen == "changed":
-                same = {name for name, _ in self.states.items() & self.passed.items()}
-                self.left_out = self.by_builder | same
+        elif config.option.take_over:
+            found = unchanged(self.root)
+            self.left_out = found - set(drawn(found, self.root))
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node):
         node.workerinput["left_out"] = sorted(self.left_out)
 
     def pytest_report_header(self):
-        left = self.states.keys() - self.left_out
-        workers = getattr(self.config.option, "numprocesses", None) or 1
-        duration = foretold(together(expected(left), workers))
-        lines = [f"files: {len(left)} of {len(self.states)}, {duration}"] if self.states else []
-        if taken := self.by_builder & self.left_out:
-            lines.append(
-                f"{len(taken)} chapters: executed by `make book`, unchanged since; nbval runs "
-                f"{len(left & self.by_builder)} of that build again"
-            )
-        return lines
+        workers = self.config.getoption("numprocesses", 1) or 1
+        duration = foretold(together(expected(seconds().keys() - self.left_out), workers))
+        return f"{duration}; {len(self.left_out)} chapters were executed by `make book`"
 
     def pytest_ignore_collect(self, collection_path):
         left_out = any(collection_path == self.root / name for name in self.left_out)
@@ -108,23 +92,7 @@ class Seen:
 
     def pytest_runtest_logreport(self, report):
         self.seconds[file_of(report.nodeid)] += report.duration
-        if report.failed:
-            self.failed.add(file_of(report.nodeid))
 
-    @pytest.hookimpl(trylast=True)
-    def pytest_sessionfinish(self, session, exitstatus):
-        if exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and self.left_out:
-            session.exitstatus = pytest.ExitCode.OK
-        partly = self.config.option.keyword or self.config.option.maxfail
-        if hasattr(self.config, "workerinput") or partly or exitstatus not in RUN:
-            return
-        self.passed |= {name: self.states[name] for name in self.by_builder}
-        for name in self.seconds.keys() & self.states.keys():
-            self.passed.pop(name, None)
-            if name not in self.failed:
-                self.passed[name] = self.states[name]
-        if self.config.option.seen:
-            (self.root / PASSED).parent.mkdir(exist_ok=True)
-            (self.root / PASSED).write_text(json.dumps(self.passed), encoding="utf-8")
-        if self.config.option.measure:
+    def pytest_sessionfinish(self):
+        if self.config.option.measure and not hasattr(self.config, "workerinput"):
             keep(self.seconds, self.root)

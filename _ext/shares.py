@@ -1,7 +1,6 @@
 """How many work side by side, and how long it takes: ``python _ext/shares.py`` prints the first.
 
 `seconds.json` keeps the seconds that each chapter and each module of tests took on a quiet machine.
-Elsewhere all may take longer: once a chapter is done, `make book` tells the time left at its pace.
 ``pytest --nbval --measure book tests`` writes the file; given some of these, it renews theirs only.
 """
 
@@ -49,9 +48,9 @@ def keep(measured, root, kept=KEPT):
     kept.write_text(json.dumps(rounded, indent=0) + "\n", encoding="utf-8")
 
 
-def expected(names, kept=None):
+def expected(names):
     """{name: seconds}: measured, or the median of what was."""
-    kept = seconds() if kept is None else kept
+    kept = seconds()
     usual = median(kept.values()) if kept else 10.0
     return {name: kept.get(name, usual) for name in names}
 
@@ -61,15 +60,10 @@ def together(shares, workers):
     return max(sum(shares.values()) / workers, *shares.values(), 0.0)
 
 
-def told(duration):
-    """A duration in words."""
-    return f"about {round(duration / 60)} min" if duration > 60 else "less than a minute"
-
-
 def foretold(duration):
-    """A duration in words before anything is done: a machine may become busy, or quiet."""
+    """A duration in words; a machine may become busy, or quiet."""
     least, most = floor(duration / 60 / LEEWAY), ceil(duration * LEEWAY / 60)
-    return f"{least} to {most} min" if duration > 60 else told(duration)
+    return f"{least} to {most} min" if duration > 60 else "less than a minute"
 
 
 if __name__ == "__main__":

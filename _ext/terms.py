@@ -1,7 +1,7 @@
 """Where is a term introduced? In the first chapter, in the order of the book, that links to it
 or has it as a title, or as a part of one ("The probability of a text: the chain rule").
 
-The glossary says so under each entry; index and search (`finding.py`) lead there under each of the
+The glossary says so under each entry; the search (`finding.py`) leads there under each of the
 entry's names. So a reader who looks for "RoPE" or "KV cache" finds the chapter, too.
 """
 
@@ -23,32 +23,20 @@ def note_uses(app, doctree):
             while not (isinstance(section, nodes.section) and section.next_node(nodes.title)):
                 section = section.parent
             uses.setdefault(link["reftarget"].lower(), section["ids"][0])
-    all_uses(app.env)[app.env.docname] = uses
-
-
-def all_uses(env):
-    """{page: {term: the anchor of a section}} of all pages that have been read."""
-    if not hasattr(env, "uses_of_terms"):
-        env.uses_of_terms = {}
-    return env.uses_of_terms
-
-
-def forget_page(app, env, page):
-    all_uses(env).pop(page, None)
+    if not hasattr(app.env, "uses_of_terms"):
+        app.env.uses_of_terms = {}
+    app.env.uses_of_terms[app.env.docname] = uses
 
 
 def introduced(env, names):
     """The page and the anchor where one of an entry's names is linked first, or None."""
-    for page, anchors in sorted(all_uses(env).items(), key=lambda use: place(env, use[0])):
-        found = [anchors[name.lower()] for name in names if name.lower() in anchors]
-        if found and env.toc_secnumbers.get(page):  # only chapters have numbers
-            return page, found[0]
+    numbers = {page: found[""] for page, found in env.toc_secnumbers.items() if found}
+    for page in sorted(numbers, key=numbers.get):  # only chapters have numbers
+        anchors = env.uses_of_terms.get(page, {})
+        for name in names:
+            if name.lower() in anchors:
+                return page, anchors[name.lower()]
     return None
-
-
-def place(env, page):
-    """A chapter's number; pages without one come last."""
-    return env.toc_secnumbers.get(page, {}).get("", (1_000,))
 
 
 def entries(glossary):
@@ -57,18 +45,6 @@ def entries(glossary):
         names = [child.astext() for child in item.children if isinstance(child, nodes.term)]
         if names:
             yield item, names
-
-
-def extend_index(app, env):
-    """Let the index lead to where terms are introduced. What is read is saved before, without."""
-    if GLOSSARY not in env.all_docs:
-        return
-    index = env.get_domain("index").entries
-    for _, names in entries(env.get_doctree(GLOSSARY)):
-        if where := introduced(env, names):
-            page, anchor = where
-            added = [("single", name, anchor, "main", None) for name in names]
-            index[page] = [*index.get(page, ()), *added]
 
 
 def say_where(app, doctree, docname):
@@ -88,7 +64,5 @@ def say_where(app, doctree, docname):
 
 def setup(app):
     app.connect("doctree-read", note_uses)
-    app.connect("env-purge-doc", forget_page)
-    app.connect("env-check-consistency", extend_index)
     app.connect("doctree-resolved", say_where)
     return {"env_version": 2}

@@ -16,6 +16,7 @@ from torch import nn
 from benchmarks.shared.plain import PlainBlock
 from benchmarks.shared.rounds import finish, in_turns
 from src.attention.block import Block
+from src.attention.config import BlockConfig
 
 SIZES = {  # name: (texts, length, heads, channels, rounds, runs in each)
     "12 × 64 rows, 4 heads, 128 channels": (12, 64, 4, 128, 41, 10),
@@ -27,7 +28,8 @@ PEERS = ("nn.TransformerEncoderLayer", "the plain block")
 
 def contenders(length, heads, channels):
     """Three modules with the same weights, by name, and {name: function of x}."""
-    ours = Block(channels, heads=heads, generator=torch.Generator().manual_seed(0))
+    config = BlockConfig(channels=channels, heads=heads)
+    ours = Block(config, generator=torch.Generator().manual_seed(0))
     torchs = nn.TransformerEncoderLayer(
         channels, heads, 4 * channels, 0.0, "gelu", batch_first=True, norm_first=True
     )

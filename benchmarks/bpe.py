@@ -27,6 +27,7 @@ import tokenizers
 from benchmarks.shared.rounds import finish, seconds
 from src.texts.corpora import load
 from src.tokens.bpe import GPT2_PATTERN, BytePairTokenizer
+from src.tokens.files import load_gpt2, save_gpt2
 
 ROUNDS, ROUNDS_RECOUNTING = 9, 3
 TARGETS = {
@@ -132,10 +133,10 @@ def tiktokens(tokenizer):
     return tiktoken.Encoding("ours", pat_str=GPT2_PATTERN, mergeable_ranks=ranks, special_tokens={})
 
 
-def encoding_round(text, tokenizer, path):
+def encoding_round(text, tokenizer, folder):
     """Each peer's time over ours."""
-    ours = BytePairTokenizer.load(path.with_name("own.json"))
-    theirs = tokenizers.Tokenizer.from_file(str(path))
+    ours = load_gpt2(folder, ())
+    theirs = tokenizers.ByteLevelBPETokenizer(f"{folder}/vocab.json", f"{folder}/merges.txt")
     ids, own = seconds(ours.encode, text)
     tiktoken_ids, one = seconds(tiktokens(tokenizer).encode_ordinary, text)
     encoding, other = seconds(theirs.encode, text)
@@ -155,10 +156,8 @@ def main():
     rounds = [training_round(megabyte) for _ in range(ROUNDS)]
     rounds += [recounting_round(megabyte[:100_000]) for _ in range(ROUNDS_RECOUNTING)]
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "tokenizer.json"
-        tokenizer.save_hugging_face(path)
-        tokenizer.save(path.with_name("own.json"))
-        rounds += [encoding_round(library, tokenizer, path) for _ in range(ROUNDS)]
+        save_gpt2(tokenizer, folder)
+        rounds += [encoding_round(library, tokenizer, folder) for _ in range(ROUNDS)]
     names = ("tokenizers", "rustbpe", "tiktoken", "regex")
     finish(
         "bpe",

@@ -25,7 +25,8 @@ from tiktoken.load import data_gym_to_mergeable_bpe_ranks
 from benchmarks.bpe import library_text
 from benchmarks.shared.rounds import finish, in_turns
 from src.texts.corpora import load
-from src.tokens.bpe import GPT2_PATTERN, BytePairTokenizer
+from src.tokens.bpe import GPT2_PATTERN
+from src.tokens.files import load_gpt2
 
 ROUNDS = 7
 LONG = "encoding long words, "
@@ -75,7 +76,7 @@ def hugging_face(folder):
 def round_of(library, words, folder):
     """Speeds on ordinary text, theirs over ours in time; times on long words, ours over theirs."""
     encoders = {
-        "src": BytePairTokenizer.load_gpt2(folder).encode,
+        "src": load_gpt2(folder).encode,
         "tiktoken": tiktokens(folder),
         "tokenizers": hugging_face(folder),
     }
@@ -100,7 +101,7 @@ def main():
         folder = Path(name)
         gpt2_files(folder)
         library = library_text(3_000_000)
-        words = long_words(BytePairTokenizer.load_gpt2(folder))
+        words = long_words(load_gpt2(folder))
         rounds = [round_of(library, words, folder) for _ in range(ROUNDS)]
     sizes = ", ".join(f"{len(text):,} ({name})" for name, text in words.items())
     finish(

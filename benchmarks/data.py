@@ -35,7 +35,7 @@ def told(**more):
                   for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     print(json.dumps({"seconds": seconds, "own": own, "child": child, **more}))
 def tokenize(text, folder, processes, vocabulary):
-    from next_token.shards_of_files import tokenize_files
+    from next_token.tokenizing import tokenize_files
     made = tokenize_files([text], folder, tokenizer=vocabulary, processes=int(processes))
     told(tokens=sum(map(len, made.parts.values())), torch="torch" in sys.modules)
 def train(folder, steps):
@@ -43,16 +43,16 @@ def train(folder, steps):
     torch.set_num_threads(1)
     from src.gpt.gpt2 import GPT, GPTConfig
     from src.gpt.training import TrainConfig, train
-    from src.likelihood.batches import Batches
-    from next_token.shards import Shards
+    from next_token.runs import StreamBatches
+    from next_token.token_folders import TokenFolder
     loaded = time.perf_counter()
-    opened = Shards(folder)
+    opened = TokenFolder(folder)
     opened.check()
     checked = time.perf_counter()
     size = opened.tokenizer.vocabulary_size
     config = GPTConfig(size, context_length=64, layers=2, heads=2, channels=32)
     model = GPT(config, generator=torch.Generator().manual_seed(0))
-    data = Batches(opened.parts["train"], batch_size=16, context_length=64)
+    data = StreamBatches(opened.parts["train"], batch_size=16, context_length=64)
     train(model, data, TrainConfig(1, 1e-3), progress=False)  # torch's first optimiser loads much
     began = time.perf_counter()
     train(model, data, TrainConfig(int(steps), 1e-3), progress=False)

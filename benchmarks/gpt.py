@@ -31,9 +31,10 @@ from torch.nn import functional
 
 from benchmarks.shared.plain import PlainBlock
 from benchmarks.shared.rounds import finish, in_turns
-from src.gpt import pretrained, sampling, training
+from next_token.engines import RunTraining, Together
+from next_token.processes import Team
+from src.gpt import pretrained, sampling
 from src.gpt.gpt2 import GPT, GPTConfig
-from src.gpt.training import TrainConfig
 from src.likelihood import fitting
 from src.likelihood.batches import Batches
 
@@ -121,30 +122,22 @@ def theirs(model, activation="gelu_new"):
 
 def our_step(model, ids, texts, precision="float32", compiled=False):
     """One step of `src.gpt.training.train`, by its own parts; returns the loss."""
-    config = TrainConfig(steps=1_000, learning_rate=1e-3, precision=precision)
+    config = RunTraining(
+        steps=1_000, learning_rate=1e-3, end=1.0, precision=precision, compile=compiled
+    )
     data = Batches(ids, batch_size=texts, context_length=model.config.context_length)
-    optimiser = training._adamw(model, config, ids.device)
-    nats_of = torch.compile(fitting.fused_nats_of_batch) if compiled else fitting.nats_of_batch
-
-    def nats(model, batch):
-        half = precision == "bfloat16"
-        with torch.autocast(ids.device.type, torch.bfloat16, enabled=half):
-            return nats_of(model, batch)
+    learner = Together(model, config, Team())
 
     def step(number):
-        history = fitting.History()
-        fitting.take_steps(
-            model,
-            lambda _: data[number],
-            optimiser,
-            history,
-            [number + 1],
-            rate=lambda _: config.learning_rate,
-            clip=config.clip,
-            nats_of=nats,
-            validate=lambda _: None,
-        )
-        return history.losses[-1]
+        learner.optimiser.zero_grad()
+        loss = learner.backward(data[number])
+        norm = learner.clip()
+        fitting.check_finite(number + 1, loss, norm, config.learning_rate)
+        for group in learner.optimiser.param_groups:
+            group["lr"] = config.learning_rate
+        learner.optimiser.step()
+        learner.end_step()
+        return loss
 
     return step
 

@@ -32,8 +32,8 @@ import torch
 
 from benchmarks.shared.rounds import ROOT, finish, in_turns
 from next_token.run_log import read
-from next_token.shards import Shards
-from next_token.shards_of_files import tokenize_files
+from next_token.token_folders import TokenFolder
+from next_token.tokenizing import tokenize_files
 from src.gpt.gpt2 import GPT, GPTConfig
 from src.likelihood.batches import Batches
 from src.likelihood.fitting import mean_loss
@@ -88,7 +88,7 @@ def run(command, folder):
 
 
 def prepare(place, copied):
-    """The characters of `python-docs` for both: our shards, and nanoGPT's files with their ids."""
+    """The characters of `python-docs` for both: our tokens, and nanoGPT's files with the ids."""
     (place / "text.txt").write_bytes(
         "\n\0\n".join(document.text for document in load("python-docs")).encode()
     )
@@ -96,14 +96,14 @@ def prepare(place, copied):
     tokenize_files(
         [place / "text.txt"], folder, tokenizer="characters", separator="\n\0\n", processes=1
     )
-    shards, theirs = Shards(folder), copied / "data" / "characters"
+    token_folder, theirs = TokenFolder(folder), copied / "data" / "characters"
     theirs.mkdir(parents=True)
     for ours, name in (("train", "train"), ("validation", "val")):
-        stream = shards.parts[ours]
+        stream = token_folder.parts[ours]
         stream.piece(0, len(stream)).astype(np.uint16).tofile(theirs / f"{name}.bin")
     with (theirs / "meta.pkl").open("wb") as file:
-        pickle.dump({"vocab_size": shards.tokenizer.vocabulary_size}, file)
-    return shards
+        pickle.dump({"vocab_size": token_folder.tokenizer.vocabulary_size}, file)
+    return token_folder
 
 
 def train_theirs(place, copied, name, *, steps, seed, every):
@@ -202,10 +202,10 @@ def our_model(folder, vocabulary_size, *, bias):
     return model
 
 
-def losses(place, copied, shards, sizes):
+def losses(place, copied, token_folder, sizes):
     """{program: validation loss of each seed}, nats per token."""
-    vocabulary_size = shards.tokenizer.vocabulary_size
-    batches = Batches(shards.parts["validation"], batch_size=TEXTS, context_length=LENGTH)
+    vocabulary_size = token_folder.tokenizer.vocabulary_size
+    batches = Batches(token_folder.parts["validation"], batch_size=TEXTS, context_length=LENGTH)
     scored, found = list(islice(batches, sizes.scored)), {THEIRS: [], OURS: [], UNTOLD: []}
     common = {"steps": sizes.steps, "every": max(1, sizes.steps // 4)}
     for seed in range(sizes.seeds):
@@ -230,7 +230,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         copied = Path(shutil.copytree(named, place / "nanogpt"))
-        shards, rounds = prepare(place, copied), []
+        token_folder, rounds = prepare(place, copied), []
         for number in range(sizes.rounds):
             common = {"steps": sizes.timed, "seed": number, "every": sizes.timed}
             speeds, _ = in_turns(
@@ -243,7 +243,7 @@ def main():
             )
             rounds.append({SPEED: speeds[OURS] / speeds[THEIRS]})
             print(speeds, flush=True)
-        found = losses(place, copied, shards, sizes)
+        found = losses(place, copied, token_folder, sizes)
     means = {name: statistics.fmean(each) for name, each in found.items()}
     noise = max(statistics.stdev(each) for each in found.values())
     gap, missed = means[OURS] - means[THEIRS], []

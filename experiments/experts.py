@@ -33,7 +33,7 @@ import numpy as np
 import torch
 
 from experiments.switches import ADAMW, BATCH, MODEL, WARM_UP, around, read_at, texts_of
-from src.gpt.experts import Experts, balance_loss, loads, recorded_routings, route
+from src.attention.experts import Experts, balance_loss, loads, recorded_routings, route
 from src.gpt.gpt2 import GPT, GPTConfig
 from src.likelihood.batches import Batches
 from src.likelihood.evaluation import corpus_perplexity

@@ -238,7 +238,7 @@ def texts(settings):
 
 def answers_of(run, settings):
     """{family: accuracies and the like}."""
-    reader, found = zero_shot.Reader.of_run(run), {}
+    reader, found = zero_shot.TextModel.from_run(run), {}
     for name, (items, alone, _) in questions(settings).items():
         known = name in MEASURED
         scored = reader.scores(items, alone if known else None)

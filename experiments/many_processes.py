@@ -1,7 +1,7 @@
 """Do several processes find what one finds, and what if one of them is killed?
 
 In float64, with plain SGD and without clipping, which would hide a factor in the gradients: 50
-steps of `take_steps` with every engine on 1, 2 and 4 processes, against one process alone. In
+steps of `train` with every engine on 1, 2 and 4 processes, against one process alone. In
 float32 with AdamW: the same difference, beside that of one process which takes each batch in parts,
 and so only adds up in another order. A run that moves from 1 process to 2, to 4 and back. And a run
 of four processes under torchrun, one of which is killed at random moments: torchrun starts all of
@@ -47,10 +47,11 @@ QUICK = Settings(processes=(1, 2), steps=4, kills=1, killed_steps=60)
 def losses_of(team, engine, dtype, rule, steps, parts):
     import torch
 
+    from next_token.engines import RunTraining, Together
+    from next_token.processes import team
     from src.gpt.gpt2 import GPT, GPTConfig
-    from src.gpt.many_cores import shared
+    from src.gpt.training import train
     from src.likelihood.batches import Batches
-    from src.likelihood.fitting import History, take_steps
 
     draws = torch.Generator().manual_seed(0)
     config = GPTConfig(61, context_length=16, layers=2, heads=2, channels=32)
@@ -58,23 +59,13 @@ def losses_of(team, engine, dtype, rule, steps, parts):
     data = Batches(
         torch.randint(61, (3_000,), generator=draws), batch_size=8, context_length=16, seed=1
     )
-    averaged = engine != "sum" and team.size > 1
-    run, history = shared(model, engine, team) if averaged else model, History()
     rate = {"SGD": 0.5, "AdamW": 3e-3}[rule]
     clip = {"SGD": float("inf"), "AdamW": 1.0}[rule]
-    take_steps(
-        run,
-        lambda step: data.lazy(step - 1),
-        getattr(torch.optim, rule)(run.parameters(), lr=rate),
-        history,
-        range(1, steps + 1),
-        rate=lambda step: rate,
-        clip=clip,
-        parts=parts,
-        team=team,
-        averaged=averaged,
-        validate=lambda step: None,
-    )
+    settings = RunTraining(steps, rate, end=1.0, clip=clip, accumulation=parts, engine=engine)
+    learner = Together(model, settings, team())
+    learner.optimiser = getattr(torch.optim, rule)(learner.run.parameters(), lr=rate)
+    learner.trained = [*learner.run.parameters()]
+    history = train(model, data, settings, learner=learner, progress=False)
     return history.losses
 
 
@@ -104,8 +95,8 @@ def far(one, other):
 def moved_of(team, folder, engine, steps, until):
     import torch
 
+    from next_token.engines import RunTraining, train
     from src.gpt.gpt2 import GPT, GPTConfig
-    from src.gpt.training import TrainConfig, train
     from src.likelihood.batches import Batches
     from src.tools.runtime import seed_everything
 
@@ -122,7 +113,7 @@ def moved_of(team, folder, engine, steps, until):
 
     history = []
     try:
-        settings = TrainConfig(steps, 3e-3, eps=1e-3, engine=engine, save_every=5)
+        settings = RunTraining(steps, 3e-3, eps=1e-3, engine=engine, save_every=5)
         history = train(
             model,
             data,

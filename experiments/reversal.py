@@ -18,7 +18,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from src.attention.encoder_decoder import Decoder
+from src.attention.block import Decoder
+from src.attention.config import BlockConfig
 from src.attention.heads import linear
 from src.attention.positions import LearnedPositions
 from src.attention.recurrence import LSTM
@@ -53,7 +54,7 @@ class Attention(nn.Module):
         super().__init__()
         self.embedding = nn.Parameter(torch.randn(LETTERS + 1, CHANNELS, generator=generator))
         self.positions = LearnedPositions(2 * LONGEST, channels=CHANNELS, generator=generator)
-        self.decoder = Decoder(2, channels=CHANNELS, heads=4, generator=generator)
+        self.decoder = Decoder(2, BlockConfig(channels=CHANNELS, heads=4), generator=generator)
         self.output = linear(CHANNELS, LETTERS + 1, generator=generator)
 
     def forward(self, ids):

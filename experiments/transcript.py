@@ -22,6 +22,7 @@ from src.gpt import pretrained
 from src.gpt.gpt2 import GPT, GPTConfig
 from src.texts.corpora import load
 from src.tokens.bpe import BytePairTokenizer
+from src.tokens.files import save_gpt2
 from src.tools import checkpoints
 
 KILL = "kill -9 %1"
@@ -69,7 +70,7 @@ def prepare(home, letters):
     )
     model = GPT(config, generator=torch.Generator().manual_seed(0))
     pretrained.save(model, home / "gpt2-folder")
-    tokenizer.save_gpt2(home / "gpt2-folder")
+    save_gpt2(tokenizer, home / "gpt2-folder")
 
 
 def begun(line, home):

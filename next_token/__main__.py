@@ -3,11 +3,13 @@
 ``python -m next_token COMMAND`` is the same, and so is ``torchrun -m next_token COMMAND``. What a
 command does is in `run_commands` and `model_commands`; only ``tokenize`` is here, which has no use
 for torch, nor have the processes that it starts: they import this module, too. Exit status: 0 done,
-1 it could not be done (the message says why), 2 the command was not understood, 130 interrupted.
+1 it could not be done (the message says why), 2 the command was not understood, 130 interrupted,
+141 nobody reads the output any more.
 """
 
 import argparse
 import io
+import os
 import shlex
 import sys
 import warnings
@@ -15,8 +17,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from .shards_of_files import tokenize_files
 from .streams import unescaped
+from .tokenizing import tokenize_files
 
 CONTEXT = 128  # tokens, of a model unless told otherwise; `RunConfig` would bring in torch
 IN_FLAGS = {"document_separator": "--separator", "cut=True": "--cut"}  # how `src` calls them
@@ -31,6 +33,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.reconfigure(errors="replace")
     try:
         options.command(options)
+        sys.stdout.flush()
+    except BrokenPipeError:  # who reads the output has seen enough, as `head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
     except KeyboardInterrupt:
         print("\ninterrupted; a run that was saved goes on with --resume", file=sys.stderr)
         return 130

@@ -25,12 +25,13 @@ from torch import Tensor, nn
 
 from src.gpt.gpt2 import GPT
 from src.gpt.released import read_toml
-from src.gpt.training import check_last, load_best, train
+from src.gpt.training import load_best
 from src.likelihood.fitting import History
 from src.today.gguf_models import RealModel, open_model, packaged_file
 from src.today.lora import LoRA, add_lora, merge_lora
 from src.tools.files import sha256_of, write_text
 
+from .engines import check_last, train
 from .run_config import RunConfig
 from .runs import batches_of, check_free
 
@@ -81,15 +82,12 @@ def path_of(model: str | os.PathLike[str]) -> Path:
 
     Raises:
         FileNotFoundError: there is no such file, or the package is not installed.
-        IsADirectoryError: it is a folder.
     """
     path = packaged_file() if model == PACKAGED else Path(model)
-    if path.is_dir():
-        raise IsADirectoryError(
-            f"expected a GGUF file, or {PACKAGED}, to put LoRA beside, got the folder {path}"
-        )
     if not path.is_file():
-        raise FileNotFoundError(f"expected a GGUF file, or {PACKAGED}, got {path}, which is none")
+        raise FileNotFoundError(
+            f"expected a GGUF file, or {PACKAGED}, to put LoRA beside, got {path}, which is no file"
+        )
     return path
 
 
@@ -109,7 +107,7 @@ def train_adapter(
     Args:
         config: text, batches, context and training; `data.init_from` is the file.
         rank, alpha: as for `lora.LoRA`.
-        changed: as in `training.train`.
+        changed: as in `engines.train`.
     Raises:
         FileExistsError: the folder holds an adapter or a run, and it is not to be resumed.
         FileNotFoundError: there is no such model, or no such text.
@@ -186,12 +184,9 @@ def adapter_in(folder: Path | str) -> LoRAConfig:
         )
     try:
         table = read_toml(path)["lora"]
-        rank, alpha, base = table["rank"], table["alpha"], table["base"]
-    except (KeyError, TypeError) as error:
+        return LoRAConfig(int(table["rank"]), float(table["alpha"]), str(table["base"]))
+    except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"expected [lora] with rank, alpha and base in {path}: {error}") from error
-    if type(rank) is not int or type(alpha) not in (int, float) or not isinstance(base, str):
-        raise ValueError(f"expected a rank, a number alpha and a sum base in {path}, got {table}")
-    return LoRAConfig(rank, float(alpha), base)
 
 
 def _tables(config: RunConfig, own: LoRAConfig) -> dict[str, Any]:

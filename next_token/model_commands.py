@@ -16,10 +16,11 @@ from typing import Any
 
 import torch
 
-from src.gpt.released import Run, open_run
+from src.gpt.released import Run
 from src.today.gguf_models import RealModel, open_model
 from src.tools import runtime
 
+from . import llama
 from . import run_commands as of_runs
 from .adapters import PACKAGED, SETTINGS, adapter_in, train_adapter, with_adapter
 from .chat import STOP, ChatFormat, Message, chat_format_of
@@ -150,26 +151,20 @@ def _no_use(*tables: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """The settings of which LoRA can make no use."""
     said = {(table, name) for each in tables for table, names in each.items() for name in names}
     of_model = {name for table, name in said if table == "model"} - {"context_length"}
-    others = {("data", "tokenizer"), ("data", "vocabulary_size")}
-    others |= {("training", "engine")}
+    others = {("data", "tokenizer"), ("data", "vocabulary_size"), ("training", "engine")}
     return sorted(of_model | {name for _, name in said & others})
 
 
 def _opened(options: argparse.Namespace) -> Run:
-    model = options.model
+    run: Run
     if options.adapter is not None:
-        return _on_device(with_adapter(model, options.adapter))
-    if model == PACKAGED:
-        return _on_device(open_model())
-    path = Path(model)
-    if path.is_dir():
-        return open_run(path, device=runtime.device())
-    return _on_device(open_model(path))
-
-
-def _on_device(real: RealModel) -> RealModel:
-    real.model = real.model.to(runtime.device())
-    return real
+        run = with_adapter(options.model, options.adapter)
+    elif options.model != PACKAGED and Path(options.model).is_dir():
+        run = llama.open_run(options.model)
+    else:
+        run = open_model(None if options.model == PACKAGED else options.model)
+    run.model = run.model.to(runtime.device())
+    return run
 
 
 def _written(

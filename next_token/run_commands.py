@@ -20,19 +20,20 @@ import torch
 
 from src.gpt import gpt1_finetuning, pretrained, sampling
 from src.gpt.gpt1_finetuning import FinetuneConfig
-from src.gpt.released import Run, floor_of, open_run, read_toml, scores
+from src.gpt.released import Run, floor_of, read_toml, scores
 from src.likelihood.evaluation import bootstrap, total
 from src.texts import corpora, labelled
 from src.tokens.files import naming
-from src.tokens.folders import open_tokenizer
-from src.tools import parallel, runtime
+from src.tools import runtime
 
-from . import gpus, run_log, runs
+from . import gpus, llama, run_log, runs
 from . import tuned as tuned_models
+from .folders import open_tokenizer
+from .processes import joined
 from .run_config import KNOWN, OF_TEXT, RunConfig
 from .runs import config_in, train_run
-from .shards import MANIFEST, Shards
 from .streams import check_plain, unescaped
+from .token_folders import MANIFEST, TokenFolder
 from .yardsticks import yardsticks
 
 # Adds a command, which is called as its function is: (function, options of argparse) -> its parser.
@@ -113,13 +114,13 @@ def train(options: argparse.Namespace) -> None:
         )
     if not options.resume:
         check_plain(config.data.text)
-    if (refused := sorted(flags["data"].keys() & set(OF_TEXT))) and config.shards():
+    if (refused := sorted(flags["data"].keys() & set(OF_TEXT))) and config.token_folder():
         raise ValueError(
             f"expected no {', '.join(refused)} for {config.data.text}, which holds tokens already: "
             "tokenize again for others"
         )
     afresh = options.resume and not kept.exists()
-    with parallel.joined() as team:
+    with joined() as team:
         if afresh and team.rank == 0:
             print(f"note: no run in {options.folder}: begun afresh", file=sys.stderr)
         device = runtime.device(options.device)
@@ -178,19 +179,19 @@ def evaluate(options: argparse.Namespace) -> None:
     """Score a text: the test part of the run's own, or any other."""
     run = _opened(options.folder)
     own = None if options.text or not run.tables else config_in(run.tables)
-    shards, documents = own.shards() if own else None, []
+    token_folder, documents = own.token_folder() if own else None, []
     if own is not None:
         name = f"the test part of {own.data.text}"
-        n_bytes = shards.parts["test"].bytes if shards else 0
-        documents = [] if shards else list(runs.parts_of(run.tables).test)
+        n_bytes = token_folder.parts["test"].bytes if token_folder else 0
+        documents = [] if token_folder else list(runs.parts_of(run.tables).test)
         if not documents and not n_bytes:
             raise ValueError(f"{name} is empty: name a text")
     else:
         name = options.text or "python-docs"
         check_plain(name)
         documents = list(corpora.load(name))
-    if shards:
-        scored = runs.scores_of_tokens(run, shards, stride=options.stride)
+    if token_folder:
+        scored = runs.scores_of_tokens(run, token_folder, stride=options.stride)
     else:
         scored = scores(run, documents, stride=options.stride)
         n_bytes = sum(document.n_bytes for document in documents)
@@ -332,7 +333,7 @@ def info(options: argparse.Namespace) -> None:
     """Say what a folder holds."""
     folder, tables = options.folder, {}
     if (folder / MANIFEST).exists():
-        held = Shards(folder)
+        held = TokenFolder(folder)
         print(f"{held.tokenizer.vocabulary_size:,} different tokens")
         for name, part in held.parts.items():
             print(f"{name}: {part}")
@@ -418,7 +419,7 @@ def _texts(line: str, family: str) -> tuple[str, ...]:
     if not line.lstrip().startswith("{"):
         return tuple(part.strip() for part in line.split("\t"))
     try:
-        return labelled.texts_of(repr(line[:60]), json.loads(line), family)
+        return labelled.texts_of(json.loads(line), family)
     except (json.JSONDecodeError, KeyError, RecursionError) as error:
         keys = ", ".join(labelled.KEYS[family])
         raise ValueError(
@@ -427,7 +428,7 @@ def _texts(line: str, family: str) -> tuple[str, ...]:
 
 
 def _opened(folder: Path) -> Run:
-    return open_run(folder, device=runtime.device())
+    return llama.open_run(folder, device=runtime.device())
 
 
 def add_to(command: Add) -> argparse.ArgumentParser:

@@ -2,7 +2,7 @@
 
     [data]       what is read, and how
     [model]      fields of `GPTConfig`
-    [training]   fields of `TrainConfig`
+    [training]   fields of `RunTraining`
     [world]      fields of `MicroWorld`, for the text "micro-world"
 
 Used by `runs`, and so by the command line.
@@ -17,13 +17,13 @@ import torch
 
 from src.gpt.gpt2 import GPTConfig
 from src.gpt.released import MICRO_WORLD, world_of
-from src.gpt.training import GONE, TrainConfig
 from src.texts import corpora
 from src.texts.microworld import MicroWorld
 from src.tokens.bpe import BytePairTokenizer
 from src.tokens.bytes import WordTokenizer
 
-from .shards import Shards
+from .engines import RunTraining
+from .token_folders import TokenFolder
 
 OF_TEXT = ("separator", "tokenizer", "vocabulary_size", "validation", "test")  # not of tokens
 TOKENIZERS: dict[str, type[BytePairTokenizer | WordTokenizer]] = {
@@ -95,8 +95,8 @@ class RunConfig:
     model: Mapping[str, Any] = field(
         default_factory=lambda: {"context_length": 128, "layers": 3, "heads": 4, "channels": 128}
     )
-    training: TrainConfig = field(
-        default_factory=lambda: TrainConfig(steps=2_000, learning_rate=3e-3, warm_up=100)
+    training: RunTraining = field(
+        default_factory=lambda: RunTraining(steps=2_000, learning_rate=3e-3, warm_up=100)
     )
     world: Mapping[str, Any] = field(default_factory=dict)
 
@@ -118,7 +118,7 @@ class RunConfig:
                         f"expected a table [{table}] with settings, got {table} = {values!r}"
                     )
                 for name, value in values.items():
-                    if table == "training" and (name, value) in GONE.items():
+                    if (table, name, value) == ("training", "sharded", False):  # of version 0.2
                         continue
                     if name not in known:
                         raise ValueError(
@@ -133,7 +133,7 @@ class RunConfig:
             made = cls(
                 DataConfig(**settings["data"]),
                 settings["model"],
-                TrainConfig(**settings["training"]),
+                RunTraining(**settings["training"]),
                 settings["world"],
             )
             made.gpt(2)  # its own checks
@@ -178,17 +178,17 @@ class RunConfig:
         generator = torch.Generator().manual_seed(self.data.seed)
         return world.corpus(self._documents, generator=generator)
 
-    def shards(self) -> Shards | None:
+    def token_folder(self) -> TokenFolder | None:
         """The tokens of the run, if its text is a folder of them.
 
         Raises:
-            FileNotFoundError, ShardError: as `Shards`.
+            FileNotFoundError, TokensError: as `TokenFolder`.
         """
         if self.data.text in (MICRO_WORLD, *corpora.NAMES):
             return None
         folder = Path(self.data.text).expanduser()
         begun = folder.with_name(folder.name + ".partial").is_dir()  # by a process that was killed
-        return Shards(folder) if folder.is_dir() or (begun and not folder.exists()) else None
+        return TokenFolder(folder) if folder.is_dir() or (begun and not folder.exists()) else None
 
     def parts(self) -> corpora.Split:
         """The text of the run in its three parts.
@@ -196,7 +196,7 @@ class RunConfig:
         Raises:
             ValueError: there is no text, but a folder of tokens; or a part would be empty.
         """
-        if self.shards():
+        if self.token_folder():
             raise ValueError(
                 f"expected a text, {self.data.text} holds tokens, whose parts were cut when they "
                 "were made: name a text"
@@ -215,6 +215,6 @@ class RunConfig:
 KNOWN = {
     "data": {f.name for f in fields(DataConfig)},
     "model": {f.name for f in fields(GPTConfig)} - {"vocabulary_size"},
-    "training": {f.name for f in fields(TrainConfig)},
+    "training": {f.name for f in fields(RunTraining)},
     "world": {f.name for f in fields(MicroWorld)} | {"documents"},
 }

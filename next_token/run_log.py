@@ -44,7 +44,7 @@ Row = dict[str, float | None]
 
 
 class RunLog:
-    """A keeper for `train`: it writes a row, and says a line, after each validation.
+    """Of a run of `engines.train`: it writes a row, and says a line, after each validation.
 
     Args:
         folder: where `log.csv` stands; it is made where it is missing.

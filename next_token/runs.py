@@ -15,38 +15,39 @@ Used by all commands that train. `src.gpt.released` opens such a folder to use i
 
 import hashlib
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import date
 from functools import partial
 from itertools import islice, pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import numpy as np
 import tomli_w
 import torch
 from torch import Tensor
 
-from src.gpt import pretrained, training
 from src.gpt.gpt2 import GPT
-from src.gpt.released import Run, loses_text, open_run, read_toml, scores_of_ids
-from src.gpt.training import train
+from src.gpt.released import Run, loses_text, read_toml, scores_of_ids
+from src.gpt.training import check_same
 from src.likelihood.batches import Batches
 from src.likelihood.evaluation import Score
 from src.likelihood.fitting import History
 from src.texts import corpora
-from src.tokens.bpe import load as load_tokenizer
+from src.tokens import files as tokenizer_files
 from src.tokens.bytes import END, UNKNOWN, Tokenizer, stream_of
-from src.tools import checkpoints, parallel
 from src.tools.files import locked, write_text
 
-from . import gpus, run_log
+from . import gpus, llama, run_log
+from .engines import CHANGEABLE, check_last, train
+from .processes import Team, team
 from .run_config import KNOWN, OF_TEXT, TOKENIZERS, RunConfig
 from .run_log import RunLog, sample_of
-from .shards import ShardError, Shards, TokenStream
+from .token_folders import TokenFolder, TokenStream
 
-_CHANGEABLE = {n if "." in n else f"training.{n}" for n in training.CHANGEABLE}
-_CHANGEABLE |= {"made.processes"}
+Source = TokenFolder | corpora.Split  # of a run: tokens on a disk, or a text in three parts
+_CHANGEABLE = {n if "." in n else f"training.{n}" for n in CHANGEABLE} | {"made.processes"}
 
 
 def train_run(
@@ -62,28 +63,28 @@ def train_run(
 ) -> History:
     """Train a tokenizer and a GPT on a text, and keep everything in a folder.
 
-    Under torchrun all processes call this alike, inside `parallel.joined()`.
+    Under torchrun all processes call this alike, inside `processes.joined()`.
 
     Args:
         say: called with a line for each validation, in the first process.
-        changed: as in `training.train`; None: every changed setting is an error.
+        changed: as in `engines.train`; None: every changed setting is an error.
         sample_tokens: how long a text is drawn and said after each validation; 0: none.
 
     Raises:
         FileExistsError: the folder holds a run that is not to be resumed, or something else.
         FileNotFoundError: the run to be resumed has lost its last checkpoint.
         ValueError: settings, text or model cannot be, or are not those of the run to be resumed.
-        ShardError: a file of a folder of tokens is missing, damaged or changed.
+        TokensError: a file of a folder of tokens is missing, damaged or changed.
         FloatingPointError: the loss is no longer finite.
     """
-    folder, team = Path(folder), parallel.team()
-    parts_of_batch = config.training.accumulation * team.size
-    if config.data.batch_size < parts_of_batch:
+    folder, together = Path(folder), team()
+    parts = config.training.accumulation * together.size
+    if config.data.batch_size < parts:
         raise ValueError(
-            f"expected a batch_size of at least {parts_of_batch}, accumulation times processes, "
-            f"got {config.data.batch_size}"
+            f"expected a batch_size of at least {parts}, accumulation times processes, got "
+            f"{config.data.batch_size}"
         )
-    team.check_shared(folder)
+    together.check_shared(folder)
     begun = (folder / "run.toml").exists()
     if begun and not resume:
         raise FileExistsError(
@@ -91,106 +92,139 @@ def train_run(
         )
     if not begun:
         check_free(folder)
-    first = batches = None
+    first = None
     if config.data.init_from and not (folder / "last.pt").exists():
-        first = open_run(config.data.init_from, device=device)
+        first = llama.open_run(config.data.init_from, device=device)
         config = replace(config, model=_model_table(first.model))
-    source = config.shards() or config.parts()
-    tables = config.tables() | {"made": _made(source, team.size)}
-    if isinstance(source, Shards):
+    source = config.token_folder() or config.parts()
+    if isinstance(source, TokenFolder):
         _check_tokenizers(source, first)
-        _check_together(source, team)
-        tables["data"] = {k: v for k, v in tables["data"].items() if k not in OF_TEXT}
+        source.check()
+    made = None
     if begun:
-        training.check_last(folder, logged=bool(run_log.read(folder / "log.csv")))
-        path = folder / "run.toml"
-        kept = read_toml(path)
-        differ = checkpoints.check_same(
-            _compared(kept), _compared(tables), source=path, free=_CHANGEABLE if changed else ()
-        )
-        tables["made"] = kept.get("made", {}) | {"processes": team.size}
-    team.wait()  # nobody writes before all have looked
-    if begun and differ and team.rank == 0:
-        with locked(folder):
-            write_text(folder / "run.toml", _toml(tables))
-    if team.rank == 0 and not begun:
-        if first:
-            tokenizer = first.tokenizer
-        elif isinstance(source, Shards):
-            tokenizer = source.tokenizer
-        else:
-            tokenizer = TOKENIZERS[config.data.tokenizer].train(
-                (document.text for document in source.train), config.data.vocabulary_size
-            )
-        batches = batches_of(config, tokenizer, source)  # what it refuses leaves no folder
-        folder.mkdir(parents=True, exist_ok=True)
-        tokenizer.save(folder / "tokenizer.json")
-        write_text(folder / "run.toml", _toml(tables))
-    team.wait()
-    tokenizer = load_tokenizer(folder / "tokenizer.json")
-    model = first.model if first else _model(config, tokenizer, device)
-    of_training, of_validation = batches or batches_of(config, tokenizer, source)
-    if isinstance(source, Shards):
-        lossy, n_bytes = UNKNOWN in tokenizer.specials, source.parts["validation"].bytes
+        _resume(config, folder, source, together, free=_CHANGEABLE if changed else set())
     else:
-        lossy, n_bytes = loses_text(tokenizer, source.validation), source.validation.n_bytes
+        made = _begin(config, folder, source, together, first)
+    tokenizer = tokenizer_files.load(folder / "tokenizer.json")
+    model = first.model if first else _model(config, tokenizer, device)
+    batches, held_out = made or batches_of(config, tokenizer, source)
     # A model in shares is gathered block by block, for which the others would have to draw, too.
-    drawn = sample_tokens and say and not (team.size > 1 and config.training.engine == "fsdp")
+    drawn = sample_tokens and say and not (together.size > 1 and config.training.engine == "fsdp")
     log = RunLog(
         folder,
         steps=config.training.steps,
         rate=config.training.rate,
-        tokens_per_byte=None if lossy else (len(of_validation.ids) - 1) / n_bytes,
+        tokens_per_byte=_tokens_per_byte(source, tokenizer, len(held_out.ids) - 1),
         flops_per_token=3 * model.config.flops_per_token(),
-        peak=gpus.peak_flops(device, config.training.precision, team.size),
+        peak=gpus.peak_flops(device, config.training.precision, together.size),
         sample=partial(sample_of, model, tokenizer, sample_tokens) if drawn else None,
         say=say,
     )
     torch.manual_seed(config.data.seed)  # dropout draws from the global generator
     return train(
         model,
-        of_training,
+        batches,
         config.training,
-        validation=list(islice(of_validation, config.data.validation_batches)),
+        validation=list(islice(held_out, config.data.validation_batches)),
         folder=folder,
         resume=resume,
         changed=changed,
-        keepers=[log],
+        log=log,
         progress=progress,
     )
 
 
-def batches_of(
-    config: RunConfig, tokenizer: Tokenizer, source: Shards | corpora.Split
-) -> tuple[Batches, Batches]:
+def _begin(
+    config: RunConfig, folder: Path, source: Source, together: Team, first: Run | None
+) -> tuple[Batches, Batches] | None:
+    """Make the folder of a run, by the first process, which gets the batches, too."""
+    made = None
+    together.wait()  # nobody writes before all have looked
+    if together.rank == 0:
+        if first:
+            tokenizer = first.tokenizer
+        elif isinstance(source, TokenFolder):
+            tokenizer = source.tokenizer
+        else:
+            tokenizer = TOKENIZERS[config.data.tokenizer].train(
+                (document.text for document in source.train), config.data.vocabulary_size
+            )
+        made = batches_of(config, tokenizer, source)  # what it refuses leaves no folder
+        folder.mkdir(parents=True, exist_ok=True)
+        tokenizer_files.save(tokenizer, folder / "tokenizer.json")
+        write_text(folder / "run.toml", _toml(_tables(config, source, together)))
+    together.wait()
+    return made
+
+
+def _resume(
+    config: RunConfig, folder: Path, source: Source, together: Team, *, free: set[str]
+) -> None:
+    """Compare a run with its folder, and write down what it goes on with, if that is another."""
+    check_last(folder, logged=bool(run_log.read(folder / "log.csv")))
+    path, tables = folder / "run.toml", _tables(config, source, together)
+    kept = read_toml(path)
+    differ = check_same(_compared(kept), _compared(tables), source=path, free=free)
+    tables["made"] = kept.get("made", {}) | {"processes": together.size}
+    together.wait()  # nobody writes before all have looked
+    if differ and together.rank == 0:
+        with locked(folder):
+            write_text(path, _toml(tables))
+    together.wait()
+
+
+class StreamBatches(Batches):
+    """`Batches` of tokens on a disk: nothing is in memory but the batch that is asked for.
+
+    Args:
+        stream: the tokens; a piece begins anywhere, or where a document does.
+        sizes: as of `Batches`.
+    """
+
+    def __init__(self, stream: TokenStream, **sizes: Any):
+        self.stream = stream
+        super().__init__(cast(Tensor, stream), **sizes)
+
+    def _piece(self, start: int) -> Tensor:
+        return torch.from_numpy(self.stream.piece(int(start), self.context_length + 1))
+
+    def _starts(self, end: int) -> Sequence[int]:
+        if self.first is None:
+            return range(end)
+        starts = self.stream.starts
+        return cast(Sequence[int], starts[: np.searchsorted(starts, end)])
+
+    def _checksum(self) -> str:
+        return self.stream.checksum
+
+
+def batches_of(config: RunConfig, tokenizer: Tokenizer, source: Source) -> tuple[Batches, Batches]:
     """The batches of a run, endless: of the training part, and of the validation part.
 
     Raises:
         ValueError: a part is shorter than one piece.
     """
-    made = []
+    sizes = {
+        "context_length": config.model["context_length"],
+        "batch_size": config.data.batch_size,
+        "seed": config.data.seed,
+        "first": tokenizer.specials[END] if config.data.whole else None,
+    }
+    batches = []
     for part, name in (("train", "training"), ("validation", "validation")):
-        ids: Tensor | TokenStream
-        if isinstance(source, Shards):
-            ids = source.parts[part]
+        ids: Any
+        if isinstance(source, TokenFolder):
+            ids, kind = source.parts[part], StreamBatches
         else:
-            ids = stream_of(getattr(source, part), tokenizer)
+            ids, kind = stream_of(getattr(source, part), tokenizer), Batches
         try:
-            made.append(
-                Batches(
-                    ids,
-                    context_length=config.model["context_length"],
-                    batch_size=config.data.batch_size,
-                    seed=config.data.seed,
-                    first=tokenizer.specials[END] if config.data.whole else None,
-                )
-            )
+            batches.append(kind(ids, **sizes))
         except ValueError as error:
             raise ValueError(
                 f"the {name} part of the text has {len(ids):,} tokens: {error}; use a longer text "
                 "or a shorter context"
             ) from error
-    return made[0], made[1]
+    return batches[0], batches[1]
 
 
 def release(run: Run, folder: Path | str) -> None:
@@ -208,8 +242,8 @@ def release(run: Run, folder: Path | str) -> None:
         raise ValueError("expected a run of `train`, got a released model")
     if folder.exists() and any(folder.iterdir()):
         raise FileExistsError(f"expected an empty folder or none, {folder} holds something")
-    pretrained.save(run.model, folder, end=run.end)
-    run.tokenizer.save(folder / "tokenizer.json")
+    llama.save(run.model, folder, end=run.end)
+    tokenizer_files.save(run.tokenizer, folder / "tokenizer.json")
     data, made = run.tables["data"], run.tables["made"] | {"step": run.step}
     paths = {k: Path(data[k]).name for k in ("text", "init_from") if k in data}  # whose, is private
     write_text(folder / "run.toml", _toml(run.tables | {"data": data | paths, "made": made}))
@@ -224,19 +258,19 @@ _HELD = {
 }
 
 
-def scores_of_tokens(run: Run, shards: Shards, *, stride: int | None) -> list[Score]:
+def scores_of_tokens(run: Run, token_folder: TokenFolder, *, stride: int | None) -> list[Score]:
     """The score of each document of the test part of tokens that a run was trained on.
 
     Raises:
         ValueError: they are no longer those of the run.
     """
-    if shards.sha256 != run.tables["made"]["sha256"]:
+    if token_folder.sha256 != run.tables["made"]["sha256"]:
         raise ValueError(
-            f"expected {shards.folder} as it was when the run was trained, got other tokens: name "
-            "a text to score"
+            f"expected {token_folder.folder} as it was when the run was trained, got other "
+            "tokens: name a text to score"
         )
-    part = shards.parts["test"]
-    starts = [*map(part.start_of, range(part.documents)), len(part) - 1]  # of the end tokens
+    part = token_folder.parts["test"]
+    starts = [*part.starts.tolist(), len(part) - 1]  # of the end tokens
     texts = [torch.from_numpy(part.piece(a, b + 1 - a)) for a, b in pairwise(starts)]
     spelled = run.tokenizer.decode
     return scores_of_ids(
@@ -289,13 +323,29 @@ def _model(config: RunConfig, tokenizer: Tokenizer, device: torch.device | str) 
     return GPT(config.gpt(tokenizer.vocabulary_size), generator=generator).to(device)
 
 
+def _tables(config: RunConfig, source: Source, together: Team) -> dict[str, dict[str, Any]]:
+    """All that `run.toml` says of a run; of tokens not how they were made, which they know."""
+    tables = config.tables() | {"made": _made(source, together.size)}
+    if isinstance(source, TokenFolder):
+        tables["data"] = {k: v for k, v in tables["data"].items() if k not in OF_TEXT}
+    return tables
+
+
+def _tokens_per_byte(source: Source, tokenizer: Tokenizer, tokens: int) -> float | None:
+    """Of the validation part; None if the tokenizer loses text, which would count as free."""
+    if isinstance(source, TokenFolder):
+        lossy, n_bytes = UNKNOWN in tokenizer.specials, source.parts["validation"].bytes
+    else:
+        lossy, n_bytes = loses_text(tokenizer, source.validation), source.validation.n_bytes
+    return None if lossy else tokens / n_bytes
+
+
 def _compared(tables: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """All that a resumed run must have in common with the one before, by name: its text, too."""
     made = {f"made.{name}": tables.get("made", {}).get(name) for name in ("sha256", "processes")}
-    gone = {f"training.{name}": value for name, value in training.GONE.items()}
     return (
-        made
-        | gone
+        {"training.sharded": False}
+        | made
         | {
             f"{table}.{name}": value
             for table in KNOWN
@@ -310,37 +360,26 @@ def _model_table(model: GPT) -> dict[str, Any]:
     return {k: v for k, v in table.items() if k != "vocabulary_size" and v is not None}
 
 
-def _check_tokenizers(shards: Shards, first: Run | None) -> None:
+def _check_tokenizers(token_folder: TokenFolder, first: Run | None) -> None:
     """Refuse tokens whose ids mean something else to the model that is trained further."""
     if first is None:
         return
-    one, other = first.tokenizer, shards.tokenizer
+    one, other = first.tokenizer, token_folder.tokenizer
     same = one.vocabulary_size == other.vocabulary_size and one.specials == other.specials
     if not same or any(
         one.token_bytes(i) != other.token_bytes(i) for i in range(one.vocabulary_size)
     ):
         raise ValueError(
-            f"expected in {shards.folder} tokens of the tokenizer that the model to begin with has "
-            f"({one.vocabulary_size:,} tokens), got another's ({other.vocabulary_size:,}): "
+            f"expected in {token_folder.folder} tokens of the tokenizer of the model to begin "
+            f"with ({one.vocabulary_size:,} tokens), got another's ({other.vocabulary_size:,}): "
             "tokenize again with --tokenizer and that model's folder"
         )
 
 
-def _check_together(shards: Shards, team: parallel.Team) -> None:
-    """Compare all files with their SHA-256, each process some; what one finds, all raise."""
-    found = ""
-    try:
-        shards.check(shards.files[team.rank :: team.size])
-    except ShardError as error:
-        found = str(error)
-    for why in filter(None, team.gather(found)):
-        raise ShardError(why)
-
-
-def _made(source: Shards | corpora.Split, processes: int) -> dict[str, Any]:
+def _made(source: Source, processes: int) -> dict[str, Any]:
     """Where a run comes from: what else somebody needs who wants to repeat it."""
     held: list[Any]
-    if isinstance(source, Shards):  # its manifest has the sum of every file
+    if isinstance(source, TokenFolder):  # its manifest has the sum of every file
         held, sha256 = [*source.parts.values()], source.sha256
         documents, n_bytes = sum(part.documents for part in held), sum(part.bytes for part in held)
     else:

@@ -35,10 +35,8 @@ class Reader:
         Args:
             ids: the whole text, at least one token.
         Raises:
-            ValueError: there is no token, or there are more than the model's context holds.
+            ValueError: there are more tokens than the model's context holds.
         """
-        if not ids:
-            raise ValueError("expected a token to begin with, got none; an end token will do")
         both = zip(self._read, ids[:-1], strict=False)  # the last is read anew: it gives the logits
         known = next((n for n, (old, new) in enumerate(both) if old != new), None)
         known = min(len(self._read), len(ids) - 1) if known is None else known
@@ -52,7 +50,7 @@ class Reader:
 
 
 def stream(
-    model: GPT | Reader,
+    reader: Reader,
     prompt: Sequence[int],
     *,
     max_new_tokens: int,
@@ -65,19 +63,18 @@ def stream(
     It ends after `max_new_tokens`, before the token `stop`, or where the model's context is full.
 
     Args:
-        model: a model, or the reader of one, which may know the beginning of the prompt.
+        reader: of a model; it may know the beginning of the prompt.
         prompt: at least one token.
         max_new_tokens: at most so many.
         filters: applied to the logits one after another, as in `generate`.
         stop: the token that ends a text; it is not handed out.
         generator: draws the tokens; on the CPU.
     Raises:
-        ValueError: the prompt is empty or longer than the context, max_new_tokens is negative, or
-            no token is left to draw.
+        ValueError: the prompt is longer than the context, max_new_tokens is negative, or no token
+            is left to draw.
     """
     if max_new_tokens < 0:
         raise ValueError(f"expected 0 new tokens or more, got {max_new_tokens}")
-    reader = Reader(model) if isinstance(model, GPT) else model
     ids = [*prompt]
     for _ in range(max_new_tokens):
         drawn = int(draw(reader.logits(ids), filters, generator))

@@ -9,7 +9,7 @@ between two documents; without one, a document is a block of whole paragraphs, a
 A very long document comes in several parts. It is cut before white space that follows another
 character, where GPT-2's pattern ends a word anyway: so its ids are those of the uncut text.
 
-Used by `shards_of_files`, and on the command line by `next-token tokenize`.
+Used by `tokenizing`, and on the command line by `next-token tokenize`.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from src.gpt.backbones import NEW_TOKENS, built_from, settings_of
 from src.gpt.gpt1_finetuning import TaskModel, Tuned
 from src.gpt.input_forms import InputForms
 from src.likelihood.fitting import History
-from src.tokens import bpe
+from src.tokens import files as tokenizer_files
 from src.tools import checkpoints
 from src.tools.files import replacing, write_text
 
@@ -34,7 +34,7 @@ def save(tuned: Tuned, folder: Path | str) -> Path:
     """
     folder, forms = Path(folder), tuned.forms
     folder.mkdir(parents=True, exist_ok=True)
-    forms.tokenizer.save(folder / "tokenizer.json")
+    tokenizer_files.save(forms.tokenizer, folder / "tokenizer.json")
     content = {
         "format": _FORMAT,
         "family": forms.family,
@@ -58,7 +58,7 @@ def load(folder: Path | str, *, device: torch.device | str = "cpu") -> Tuned:
     """
     folder = Path(folder)
     content = _read_task(folder / "task.json")
-    tokenizer = bpe.load(folder / "tokenizer.json")
+    tokenizer = tokenizer_files.load(folder / "tokenizer.json")
     try:
         backbone, labels = built_from(content["backbone"]), tuple(content["labels"])
         forms = InputForms(

@@ -17,8 +17,8 @@ import torch
 from src.gpt.released import floor_of, read_toml
 from src.likelihood.smoothing import NgramModel
 from src.tokens.bytes import END
-from src.tokens.folders import open_tokenizer
 
+from .folders import open_tokenizer
 from .runs import batches_of, config_in, parts_of
 
 
@@ -46,7 +46,9 @@ def yardsticks(folder: Path, *, order: int | None = None) -> dict[str, float]:
 
 def _counted(tables: Mapping[str, Mapping[str, Any]], folder: Path, order: int) -> float:
     config, tokenizer = config_in(tables), open_tokenizer(folder)
-    of_training, of_validation = batches_of(config, tokenizer, config.shards() or parts_of(tables))
+    of_training, of_validation = batches_of(
+        config, tokenizer, config.token_folder() or parts_of(tables)
+    )
     stream: Any = of_training.ids
     ids: Any = stream.numpy() if isinstance(stream, torch.Tensor) else stream.piece(0, len(stream))
     model = NgramModel.fit(

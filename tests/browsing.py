@@ -7,7 +7,6 @@ refused, and a refused request is noted.
 import functools
 import http.server
 import os
-import re
 import shutil
 import threading
 import time
@@ -19,8 +18,6 @@ ROOT = Path(__file__).resolve().parents[1]
 SITE = ROOT / "_build" / "html"
 PHONE = {"width": 390, "height": 844}
 DESK = {"width": 1280, "height": 900}
-# Errors of the theme that no setting of ours removes, word for word. Keep it empty if you can.
-KNOWN_NOISE: frozenset[str] = frozenset()
 NO_BROWSER = """No Chromium was found. Install it:
   Debian, Ubuntu  apt-get install chromium   (where that is a snap: `playwright install chromium`)
   Fedora          dnf install chromium
@@ -35,18 +32,6 @@ def find_chromium():
     names = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
     apps = [f"/Applications/{a}.app/Contents/MacOS/{a}" for a in ("Chromium", "Google Chrome")]
     return next(filter(None, map(shutil.which, (*names, *apps))), None)
-
-
-def contrast(*colours):
-    """The ratio of two colours' relative luminances, from 1 to 21 (WCAG 2.2)."""
-    dark, light = sorted(map(luminance, colours))
-    return (light + 0.05) / (dark + 0.05)
-
-
-def luminance(colour):
-    parts = [int(part) / 255 for part in re.findall(r"\d+", colour)[:3]]
-    linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
-    return sum(weight * p for weight, p in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
 
 
 class QuietHandler(http.server.SimpleHTTPRequestHandler):
@@ -79,8 +64,8 @@ class Visit:
         self.page.route("**/*", self._guard)
         for event, change in (("request", 1), ("requestfinished", -1), ("requestfailed", -1)):
             self.page.on(event, functools.partial(self._count, change))
-        self.page.on("pageerror", lambda error: self._note(str(error)))
-        self.page.on("console", lambda line: line.type == "error" and self._note(line.text))
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.page.on("console", lambda line: line.type == "error" and self.errors.append(line.text))
         self.page.goto(url, wait_until="load")
         # MathJax starts after the page has loaded, and says when it is done
         self.page.evaluate("() => window.MathJax?.startup?.promise")
@@ -109,7 +94,3 @@ class Visit:
         else:
             self.outside.append(url)
             route.abort()
-
-    def _note(self, text):
-        if text not in KNOWN_NOISE:
-            self.errors.append(text)

@@ -65,11 +65,9 @@ def main():
         print(name, *(f"{size} {list(numbers.values())}" for size, numbers in sizes.items()))
     for size in SIZES:
         rows = [sizes[size] for sizes in found.values()]
-        median = {k: sorted(row[k] for row in rows)[len(rows) // 2] for k in rows[0]}
-        total = {k: round(sum(row[k] for row in rows)) for k in ("screens", "cut")}
-        height = sum(row["screens"] for row in rows)
-        share = sum(row["code"] * row["screens"] for row in rows) / height
-        print(f"{size}: sums {total}, code {share:.1f} % of all, medians {median}")
+        screens = sum(row["screens"] for row in rows)
+        share = sum(row["code"] * row["screens"] for row in rows) / screens
+        print(f"{size}: {screens:.0f} screens, code {share:.1f} % of all")
     if "--keep" in sys.argv:
         KEPT.write_text(json.dumps(found, indent=0) + "\n", encoding="utf-8")
 

@@ -70,9 +70,3 @@ def test_only_houses_count():
     assert mask[0].tolist() == [False, True] * 3
     assert (targets[mask] > BOOK.names).all()
     assert (inputs[mask] <= BOOK.names).all()
-
-
-@pytest.mark.parametrize("options", [{"names": 0}, {"houses": 1}])
-def test_a_book_without_a_choice_is_refused(options):
-    with pytest.raises(ValueError, match="names and at least two houses"):
-        AddressBook(**options)

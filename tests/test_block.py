@@ -6,8 +6,10 @@ from oracles import gradients, greatest_difference, normal
 from torch import nn, tensor
 from torch.nn import functional
 
-from src.attention.block import Block, LayerNorm, layer_norm
-from src.attention.encoder_decoder import Decoder, Encoder, EncoderDecoder
+from src.attention.block import Block, Decoder, Encoder
+from src.attention.config import BlockConfig
+from src.attention.encoder_decoder import EncoderDecoder
+from src.attention.feed_forward import LayerNorm, layer_norm
 from src.attention.heads import recorded_weights
 from src.attention.masks import banded_mask, causal_mask, padding_mask
 
@@ -87,8 +89,13 @@ def test_a_constant_row_is_not_divided_by_zero():
 # feed-forward network and block
 
 
-def block_of(generator, **options):
-    return randomised(Block(C, heads=HEADS, hidden=HIDDEN, **options, generator=generator))
+def config(**options):
+    return BlockConfig(**({"channels": C, "heads": HEADS} | options))
+
+
+def block_of(generator, *, cross=False, **options):
+    sizes = config(hidden=HIDDEN, **options)
+    return randomised(Block(sizes, cross=cross, generator=generator))
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
@@ -109,12 +116,9 @@ def test_a_block_with_cross_attention_is_torchs_decoder_layer(generator, norm):
     assert all(greatest_difference(*pair) < EXACT for pair in pairs)
 
 
-SIZES = {"channels": C, "heads": HEADS, "hidden": HIDDEN}
-
-
 @pytest.mark.parametrize("norm", ["pre", "post"])
 def test_an_encoder_is_torchs_encoder(generator, norm):
-    ours = randomised(Encoder(LAYERS, **SIZES, norm=norm, generator=generator))
+    ours = randomised(Encoder(LAYERS, config(hidden=HIDDEN, norm=norm), generator=generator))
     x, mask = normal(B, S, C), padding_mask(tensor([3, S]), S)
     theirs = x
     for block in ours.blocks:
@@ -128,30 +132,30 @@ def test_an_encoder_is_torchs_encoder(generator, norm):
 @pytest.mark.parametrize("mask", [None, banded_mask(T, 2)])
 def test_a_decoder_without_a_memory_is_an_encoder_with_a_causal_mask(generator, mask):
     """A mask of its own only forbids more."""
-    decoder = randomised(Decoder(LAYERS, **SIZES, generator=generator))
-    encoder = Encoder(LAYERS, **SIZES, generator=generator).double()
+    decoder = randomised(Decoder(LAYERS, config(hidden=HIDDEN), generator=generator))
+    encoder = Encoder(LAYERS, config(hidden=HIDDEN), generator=generator).double()
     encoder.load_state_dict(decoder.state_dict())
     x, both = normal(B, T, C), causal_mask(T) if mask is None else mask & causal_mask(T)
     assert greatest_difference(decoder(x, mask=mask), encoder(x, mask=both)) < EXACT
 
 
 def test_a_rotary_block_rotates_its_own_attention_and_not_that_to_a_memory(generator):
-    block = Block(C, heads=HEADS, rotary=True, cross=True, generator=generator)
+    block = Block(config(positions="rotary"), cross=True, generator=generator)
     assert block.attention.rotary
     assert not block.cross_attention.rotary
 
 
 def test_every_norm_of_a_decoder_has_the_eps_that_was_asked_for(generator):
-    decoder = Decoder(2, channels=C, heads=HEADS, cross=True, eps=0.25, generator=generator)
+    decoder = Decoder(2, config(eps=0.25), cross=True, generator=generator)
     norms = [module.eps for module in decoder.modules() if isinstance(module, LayerNorm)]
     assert norms == [0.25] * 7
 
 
 def test_dropout_falls_on_what_is_added_and_on_the_attention_weights(generator):
-    block = Block(C, heads=HEADS, dropout=0.99999, generator=generator)
+    block = Block(config(dropout=0.99999), generator=generator)
     x = normal(B, T, C).float()
     assert torch.equal(block(x), x)  # pre-norm: nothing is added to the stream
-    assert block.attention.dropout == 0.99999
+    assert block.attention.config.dropout == 0.99999
     assert not torch.equal(block.eval()(x), x)
 
 
@@ -173,9 +177,9 @@ def test_what_a_post_norm_block_adds_is_dropped_before_the_norm(generator, cross
 # encoder and decoder together
 
 
-def translator(generator, **options):
-    sizes = {"channels": C, "heads": HEADS, "layers": 2, "context_length": 8}
-    return EncoderDecoder(13, 17, **sizes, **options, generator=generator)
+def translator(generator, *, padding=None, **options):
+    sizes = {"layers": 2, "context_length": 8, "padding": padding}
+    return EncoderDecoder(13, 17, config(**options), **sizes, generator=generator)
 
 
 def ids(below, *shape, seed=1):
@@ -258,7 +262,6 @@ def test_the_maps_of_every_layer_can_be_recorded(generator):
         (lambda x, g: block_of(g, norm="sandwich"), '"pre" or "post", got \'sandwich\''),
         (lambda x, g: block_of(g, cross=True)(x), "a memory for cross-attention"),
         (lambda x, g: block_of(g)(x, x), "no memory without cross-attention"),
-        (lambda x, g: Encoder(-1, **SIZES, generator=g), "got -1"),
     ],
 )
 def test_what_cannot_be_is_refused(generator, make, message):

@@ -114,6 +114,13 @@ def test_initial_weights_are_those_of_the_configuration():
     assert torch.equal(translator(config).source_embedding, model.source_embedding)
 
 
+def test_both_stacks_are_those_of_the_configuration():
+    model = translator(replace(CONFIG, bias=False, hidden=8))
+    assert not any("bias" in name for name, _ in model.named_parameters())
+    networks = [block.feed_forward for s in (model.encoder, model.decoder) for block in s.blocks]
+    assert {each.expand.out_features for each in networks} == {8}
+
+
 @pytest.mark.parametrize(
     ("work", "message"),
     [
@@ -123,11 +130,7 @@ def test_initial_weights_are_those_of_the_configuration():
         (lambda: encoder()(ids(1, 3), None, ids(1, 3)), "no segments .* segments=2"),
         (lambda: encoder(replace(CONFIG, tied=False)), "tied=True, got tied=False"),
         (lambda: translator(replace(CONFIG, tied=False)), "tied=True, got tied=False"),
-        (
-            lambda: translator(replace(CONFIG, activation="relu")),
-            "defaults of .*'activation': 'relu'",
-        ),
-        (lambda: translator(replace(CONFIG, hidden=8)), "defaults of GPTConfig, got {'hidden': 8}"),
+        (lambda: translator(replace(CONFIG, positions="none")), "\"learnt\", got 'none'"),
     ],
 )
 def test_what_cannot_be_is_refused(work, message):

@@ -3,6 +3,7 @@
 import json
 import os
 import pickle
+import re
 import tempfile
 import tracemalloc
 from functools import reduce
@@ -92,16 +93,13 @@ def test_an_id_that_does_not_exist_is_named_with_its_place(tokenizer, wrong):
 
 @pytest.mark.parametrize("tokenizer", every_tokenizer(), ids=lambda t: type(t).__name__)
 def test_bad_texts_and_unknown_special_tokens_are_refused(tokenizer):
-    with pytest.raises(ValueError, match=r"lone surrogate U\+DC80 at character 3"):
+    with pytest.raises(ValueError, match=r"udc80' in position 3: surrogates not allowed"):
         tokenizer.encode("abc\udc80d")
-    with pytest.raises(TypeError, match=r"expected a text, a str, got bytes; decode it first"):
+    with pytest.raises(TypeError, match=r"expected a text, a str, got bytes"):
         tokenizer.encode(b"abc")
-    with pytest.raises(ValueError, match='errors must be "replace"'):
-        tokenizer.decode([], errors="surrogateescape")
-    with pytest.raises(ValueError, match=r"must be among .*got \['<\|nobody\|>'\]"):
-        tokenizer.encode("a", allowed_special=(END, "<|nobody|>"))
-    with pytest.raises(TypeError, match=r"write \('<\|endoftext\|>',\)"):
-        tokenizer.encode("a", allowed_special=END)
+    for names in ((END, "<|nobody|>"), END):
+        with pytest.raises(ValueError, match="allowed_special must be names among"):
+            tokenizer.encode("a", allowed_special=names)
 
 
 # --- characters and words ---
@@ -119,7 +117,7 @@ def test_characters_are_numbered_by_frequency_after_four_special_tokens():
 def test_a_small_vocabulary_keeps_the_most_frequent_and_the_first_of_ties():
     assert CharacterTokenizer.train(["cab", "ba"], vocabulary_size=6).encode("abc") == [4, 5, 0]
     assert WordTokenizer.train("b a. b a c", vocabulary_size=7).encode("a b c .") == [4, 5, 0, 6]
-    with pytest.raises(ValueError, match="vocabulary_size must be at least 4"):
+    with pytest.raises(ValueError, match="expected a vocabulary_size of 4 or more"):
         WordTokenizer.train("a", vocabulary_size=3)
     with pytest.raises(ValueError, match="one of them twice"):
         CharacterTokenizer("aa")
@@ -182,10 +180,15 @@ def test_bytes_that_are_not_utf8_are_replaced_or_refused():
 def test_blocks_cut_only_where_the_pattern_cuts(text, size):
     expected = bpe.regex.findall(GPT2_PATTERN, text)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bpe, "_BLOCK", size)
+        smaller = bpe._BLOCK.pattern.replace("1023", str(size))
+        patch.setattr(bpe, "_BLOCK", re.compile(smaller))
         assert split_words(text) == expected
-        if len(expected) > 3 * size:
-            assert "".join(bpe._blocks(text)) == text
+
+
+def test_a_long_text_is_cut_into_small_blocks():
+    blocks = bpe._BLOCK.findall("a word " * 1_000)
+    assert len(blocks) > 5
+    assert "".join(blocks) == "a word " * 1_000
 
 
 def test_ascii_words_are_those_of_the_pattern():
@@ -245,13 +248,12 @@ def test_a_text_without_enough_pairs_stops_early_and_says_so():
 @pytest.mark.parametrize(
     ("texts", "options", "error", "words"),
     [
-        (["good", "b\ud800d"], {}, ValueError, "lone surrogate"),
+        (["good", "b\ud800d"], {}, ValueError, "surrogates not allowed"),
         (b"bytes", {}, TypeError, "got int"),
         ("a", {"specials": END}, TypeError, "specials must be a collection"),
         ("a", {"specials": ("x", "x")}, ValueError, "different names that are not empty"),
         ("a", {"specials": ("",)}, ValueError, "different names that are not empty"),
-        ("a", {"vocabulary_size": 256}, ValueError, "must be from 257 .* to 1114112"),
-        ("a", {"vocabulary_size": 0x110001}, ValueError, "must be from 257 .* to 1114112"),
+        ("a", {"vocabulary_size": 256}, ValueError, "a vocabulary_size of 257 or more"),
     ],
 )
 def test_bad_texts_names_and_sizes_are_refused_in_training(texts, options, error, words):
@@ -285,6 +287,7 @@ def test_ids_of_a_word_are_those_of_the_oracle(words, word, n_merges):
     merges = oracle_train(words, n_merges)
     tokenizer = BytePairTokenizer(merges, pattern=None)
     assert tokenizer.encode(word) == oracle_encode([word], merges)
+    assert list(map(ord, tokenizer._merged_by_heap(word))) == oracle_encode([word], merges)
 
 
 @calmly
@@ -340,8 +343,11 @@ class Reading(str):
         return super().__iter__()
 
 
-def test_a_long_word_is_read_a_few_times_whatever_the_number_of_merges():
-    """With 1,700 merges; the look-ups are counted in the chapter `tokens/fast_bpe`."""
+def test_a_long_word_is_read_a_few_times_whatever_the_number_of_merges(monkeypatch):
+    """With 1,700 merges; the look-ups are counted in the chapter `tokens/fast_bpe`.
+
+    Its ids are those that a scan for each merge gives.
+    """
     english = "".join(document.text for document in load("python-docs").documents[:40])
     tokenizer = BytePairTokenizer.train(english, 1_999)
     word = "".join(filter(str.isascii, filter(str.isalpha, english)))[:20_000]
@@ -349,7 +355,8 @@ def test_a_long_word_is_read_a_few_times_whatever_the_number_of_merges():
     merged = tokenizer.merged(Reading(word))
     assert len(set(merged)) > 500  # as many merges, or more
     assert 0 < Reading.read < 12 * len(word)
-    assert tokenizer.decode(tokenizer.encode(word)) == word
+    monkeypatch.setattr(bpe, "_SCANNED", len(word))
+    assert tokenizer.merged(word) == merged
 
 
 # --- special tokens ---
@@ -416,28 +423,22 @@ def test_other_ids_are_the_same_tokens_under_other_numbers(trained):
 # --- files ---
 
 
-# {kind: (the file that holds the merges, how to save, how to load)}
-FORMATS = {
-    "own": ("own.json", BytePairTokenizer.save, BytePairTokenizer.load),
-    "gpt2": ("merges.txt", BytePairTokenizer.save_gpt2, BytePairTokenizer.load_gpt2),
-    "hugging face": (
-        "tokenizer.json",
-        BytePairTokenizer.save_hugging_face,
-        BytePairTokenizer.load_hugging_face,
-    ),
-}
-
-
 def write(tokenizer, kind, folder):
     """Save in a format; the file that holds the merges."""
-    name, save, _ = FORMATS[kind]
-    save(tokenizer, folder if kind == "gpt2" else folder / name)
-    return folder / name
+    if kind == "gpt2":
+        files.save_gpt2(tokenizer, folder)
+        return folder / "merges.txt"
+    files.save(tokenizer, folder / "own.json")
+    return folder / "own.json"
 
 
 def read(kind, folder):
-    name, _, load_from = FORMATS[kind]
-    return load_from(folder, (END, "<|pad|>")) if kind == "gpt2" else load_from(folder / name)
+    if kind == "gpt2":
+        return files.load_gpt2(folder, (END, "<|pad|>"))
+    return files.load(folder / "own.json")
+
+
+FORMATS = ("own", "gpt2")
 
 
 def gpt2_numbered(tokenizer):
@@ -461,16 +462,15 @@ def test_a_file_gives_the_same_tokenizer_back(tmp_path, trained, kind, numbered)
     assert list(map(again.token_bytes, everything)) == list(map(tokenizer.token_bytes, everything))
 
 
-@pytest.mark.parametrize("kind", ["own", "hugging face"])
 @pytest.mark.parametrize("options", [{"pattern": None}, {"add_prefix_space": True}])
-def test_options_come_back_too(tmp_path, trained, kind, options):
+def test_options_come_back_too(tmp_path, trained, options):
     tokenizer = BytePairTokenizer(trained.merges, trained.specials, **options)
-    write(tokenizer, kind, tmp_path)
-    again = read(kind, tmp_path)
+    write(tokenizer, "own", tmp_path)
+    again = read("own", tmp_path)
     assert again.pattern == tokenizer.pattern
     assert again.add_prefix_space == tokenizer.add_prefix_space
     with pytest.raises(ValueError, match="these files hold no pattern"):
-        tokenizer.save_gpt2(tmp_path)
+        files.save_gpt2(tokenizer, tmp_path)
 
 
 def test_a_prefix_space_comes_once_and_where_there_is_text(trained):
@@ -483,13 +483,10 @@ def test_a_prefix_space_comes_once_and_where_there_is_text(trained):
 
 def test_a_strangers_pattern_must_be_named(tmp_path, trained):
     pattern = r"\w+|\W+"
-    BytePairTokenizer(trained.merges, pattern=pattern).save(tmp_path / "own.json")
+    write(BytePairTokenizer(trained.merges, pattern=pattern), "own", tmp_path)
     with pytest.raises(ValueError, match="expected the default pattern or the one named"):
-        BytePairTokenizer.load(tmp_path / "own.json")
-    again = BytePairTokenizer.load(tmp_path / "own.json", pattern=pattern)
-    assert again.pattern == pattern
-    with pytest.raises(ValueError, match="expected GPT-2's pattern or none"):
-        again.save_hugging_face(tmp_path / "tokenizer.json")
+        files.load(tmp_path / "own.json")
+    assert files.load(tmp_path / "own.json", pattern=pattern).pattern == pattern
 
 
 @pytest.mark.parametrize("kind", FORMATS)
@@ -534,7 +531,7 @@ def swapped(path, kind, first):
         swap(lines)
         path.write_text("\n".join([head, *lines]), encoding="utf-8")
     else:
-        changed(path, lambda content: swap(content.get("model", content)["merges"]))
+        changed(path, lambda content: swap(content["merges"]))
 
 
 @pytest.mark.parametrize("kind", FORMATS)
@@ -559,13 +556,6 @@ def test_what_is_no_such_file_is_refused_by_name(tmp_path, trained, kind, conten
     assert str(tmp_path) in str(caught.value)
 
 
-def test_a_file_too_large_for_a_tokenizer_is_not_read(tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "_LARGEST_FILE", 10)
-    (tmp_path / "own.json").write_text("[1, 2, 3, 4, 5]")
-    with pytest.raises(ValueError, match="expected at most 10 bytes"):
-        BytePairTokenizer.load(tmp_path / "own.json")
-
-
 def edited(path, *keys, value):
     def change(content):
         reduce(getitem, keys[:-1], content)[keys[-1]] = value
@@ -574,54 +564,25 @@ def edited(path, *keys, value):
 
 
 WRONG = {
-    "own": {
-        ("format",): ["another"],
-        ("merges",): [{"a": 1}],
-        ("merges", 0): [[97, 98], [97, -1, 256], [97, 256, 256], [97, True, 256], [97, 98.0, 256]],
-        ("merges", 1): [[98, 97, 256], ["a", "b", 257]],
-        ("bytes",): [list(range(255))],
-        ("bytes", 0): [1, "0"],
-        ("specials",): [{END: 256}, {END: 10**9}, {END: -1}, {"": 338}, [END]],
-        ("pattern",): ["(a+)+$", 7],
-        ("add_prefix_space",): ["no"],
-    },
-    "hugging face": {
-        ("model", "type"): ["WordPiece"],
-        ("model", "dropout"): [0.1],
-        ("model", "byte_fallback"): [True],
-        ("model", "ignore_merges"): [True],
-        ("model", "end_of_word_suffix"): ["</w>"],
-        ("model", "continuing_subword_prefix"): ["##"],
-        ("model", "merges", 0): ["a b c", ["a", 1], 7],
-        ("model", "vocab"): [[]],
-        ("model", "vocab", "a"): [10**6],
-        ("model", "vocab", "more"): [340],
-        ("added_tokens", 0): ["<|pad|>"],
-        ("added_tokens", 0, "lstrip"): [True],
-        ("added_tokens", 0, "single_word"): [True],
-        ("added_tokens", 0, "special"): [False],
-        ("added_tokens", 0, "content"): ["Ġt"],
-        ("added_tokens", 0, "id"): [3],
-        ("pre_tokenizer",): [None],
-        ("pre_tokenizer", "type"): ["Whitespace"],
-        ("pre_tokenizer", "add_prefix_space"): ["yes"],
-        ("pre_tokenizer", "use_regex"): [1],
-        ("normalizer",): [{"type": "NFKC"}],
-        ("truncation",): [{"max_length": 8, "strategy": "LongestFirst", "stride": 0}],
-        ("padding",): [{"strategy": {"Fixed": 8}, "pad_id": 0, "pad_token": END}],
-        ("post_processor",): [{"type": "TemplateProcessing"}],
-    },
+    ("format",): ["another"],
+    ("merges",): [{"a": 1}],
+    ("merges", 0): [[97, 98], [97, -1, 256], [97, 256, 256], [97, True, 256], [97, 98.0, 256]],
+    ("merges", 1): [[98, 97, 256], ["a", "b", 257]],
+    ("bytes",): [list(range(255))],
+    ("bytes", 0): [1, "0"],
+    ("specials",): [{END: 256}, {END: 10**9}, {END: -1}, {"": 338}, [END]],
+    ("pattern",): ["(a+)+$", 7],
+    ("add_prefix_space",): ["no"],
 }
 
 
-@pytest.mark.parametrize(("kind", "keys"), [(kind, keys) for kind in WRONG for keys in WRONG[kind]])
-def test_wrong_entries_of_a_file_are_refused_by_its_name(tmp_path, trained, kind, keys):
-    for value in WRONG[kind][keys]:
-        path = write(trained, kind, tmp_path)
+@pytest.mark.parametrize("keys", WRONG)
+def test_wrong_entries_of_a_file_are_refused_by_its_name(tmp_path, trained, keys):
+    for value in WRONG[keys]:
+        path = write(trained, "own", tmp_path)
         edited(path, *keys, value=value)
-        message = rf"{path.name}: .*expected|{path.name}: specials must"
-        with pytest.raises(ValueError, match=message):
-            read(kind, tmp_path)
+        with pytest.raises(ValueError, match=rf"{path.name}: .*expected|{path.name}: specials"):
+            read("own", tmp_path)
 
 
 anything = st.recursive(
@@ -655,45 +616,34 @@ def test_one_wrong_value_anywhere_gives_a_value_error_or_a_tokenizer(kind, data)
         assert loaded.decode(loaded.encode("abc né")).lstrip() == "abc né"
 
 
-@pytest.mark.parametrize(("number", "kind"), [(97, "bytes"), (256, "merges")])
-def test_the_vocabulary_holds_every_byte_and_every_merge(tmp_path, trained, number, kind):
+@pytest.mark.parametrize("number", [97, 256])
+def test_the_vocabulary_holds_every_byte_and_every_merge(tmp_path, trained, number):
     """A library may learn from a text without all bytes, and would then drop those it lacks."""
-    path = write(trained, "hugging face", tmp_path)
-    vocab = json.loads(path.read_text(encoding="utf-8"))["model"]["vocab"]
-    fewer = {token: one for token, one in vocab.items() if one != number}
-    edited(path, "model", "vocab", value=fewer)
-    with pytest.raises(ValueError, match=f"expected the vocabulary to hold all {kind}"):
-        read("hugging face", tmp_path)
+    path = write(trained, "gpt2", tmp_path).with_name("vocab.json")
+    changed(path, lambda vocab: vocab.pop(next(t for t, n in vocab.items() if n == number)))
+    with pytest.raises(
+        ValueError, match="expected a vocabulary of all bytes and all that is merge"
+    ):
+        read("gpt2", tmp_path)
 
 
 def test_merges_join_tokens_that_exist(tmp_path):
     """`abc` is a token, but `bc` is none."""
-    path = write(BytePairTokenizer([(97, 98), (256, 99)]), "hugging face", tmp_path)
-    edited(path, "model", "merges", 1, value=["a", "bc"])
-    with pytest.raises(ValueError, match="expected merges of known tokens"):
-        read("hugging face", tmp_path)
-
-
-@pytest.mark.parametrize("changes", [{"id": 3}, {"content": "a", "id": 97}])
-def test_a_special_token_has_one_meaning(tmp_path, trained, changes):
-    """Named like another of the vocabulary, or numbered otherwise than there."""
-    path = write(trained, "hugging face", tmp_path)
-    changed(path, lambda content: content["added_tokens"][0].update(changes))
-    if "content" in changes:
-        changed(path, lambda content: content["model"]["vocab"].pop(END))
-    with pytest.raises(ValueError, match="expected one meaning for"):
-        read("hugging face", tmp_path)
+    path = write(BytePairTokenizer([(97, 98), (256, 99)]), "gpt2", tmp_path)
+    path.write_text(path.read_text().replace("ab c", "a bc"))
+    with pytest.raises(ValueError, match="all that is merged, got none for 'bc'"):
+        files.load_gpt2(tmp_path)
 
 
 def test_gpt2_files_must_agree(tmp_path, trained):
-    trained.save_gpt2(tmp_path)
+    files.save_gpt2(trained, tmp_path)
     with pytest.raises(ValueError, match=r"got 1 others, such as '<\|pad\|>'"):
-        BytePairTokenizer.load_gpt2(tmp_path)
+        files.load_gpt2(tmp_path)
     with pytest.raises(ValueError, match=r"in vocab\.json"):
-        BytePairTokenizer.load_gpt2(tmp_path, (END, "<|pad|>", "<|nobody|>"))
+        files.load_gpt2(tmp_path, (END, "<|pad|>", "<|nobody|>"))
     edited(tmp_path / "vocab.json", "a", value=5)
     with pytest.raises(ValueError, match="each once"):
-        BytePairTokenizer.load_gpt2(tmp_path, (END, "<|pad|>"))
+        files.load_gpt2(tmp_path, (END, "<|pad|>"))
 
 
 def test_gpt2_files_with_windows_line_ends_or_no_first_line_are_read(tmp_path, trained):
@@ -706,9 +656,9 @@ def test_gpt2_files_with_windows_line_ends_or_no_first_line_are_read(tmp_path, t
 
 def test_a_special_token_spelled_like_a_token_cannot_be_written_there(tmp_path):
     with pytest.raises(ValueError, match="named like no token"):
-        BytePairTokenizer([], ("a",)).save_gpt2(tmp_path)
-    BytePairTokenizer([], ("a",)).save(tmp_path / "own.json")
-    assert BytePairTokenizer.load(tmp_path / "own.json").encode("aa", ("a",)) == [256, 256]
+        files.save_gpt2(BytePairTokenizer([], ("a",)), tmp_path)
+    files.save(BytePairTokenizer([], ("a",)), tmp_path / "own.json")
+    assert files.load(tmp_path / "own.json").encode("aa", ("a",)) == [256, 256]
 
 
 def test_merges_that_make_a_token_again_are_refused():
@@ -720,38 +670,43 @@ def test_merges_that_make_a_token_again_are_refused():
 # files of pieces
 
 
-@pytest.mark.parametrize("kind", [WordTokenizer, CharacterTokenizer, BytePairTokenizer])
-def test_any_saved_tokenizer_is_loaded_as_what_it_was(kind, tmp_path):
-    one = kind.train(["to be, or not to be", "né"], 260)
-    one.save(tmp_path / "tokenizer.json")
-    other = bpe.load(tmp_path / "tokenizer.json")
-    assert type(other) is kind
+@pytest.mark.parametrize("one", every_tokenizer(), ids=lambda t: type(t).__name__)
+def test_any_saved_tokenizer_is_loaded_as_what_it_was(one, tmp_path):
+    files.save(one, tmp_path / "tokenizer.json")
+    other = files.load(tmp_path / "tokenizer.json")
+    assert type(other) is type(one)
     assert other.specials == one.specials
     assert other.encode("not né, to be or see") == one.encode("not né, to be or see")
 
 
+def test_a_tokenizer_of_another_kind_is_not_saved(tmp_path):
+    with pytest.raises(TypeError, match="expected a tokenizer of"):
+        files.save(object(), tmp_path / "tokenizer.json")
+
+
 PIECES = '{"format": "next-token pieces 1", "kind": '
+UNIGRAM = '{"format": "next-token unigram 1", "pattern": null, "specials": [], "pieces": '
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ('{"format": "else"}', "got 'else'"),
-        (PIECES + '"syllables", "pieces": []}', "'syllables'"),
-        (PIECES + '["words"], "pieces": []}', "kind"),
-        (PIECES + '"words", "pieces": [1]}', "strings"),
+        ('{"format": "else"}', "got the format 'else'"),
+        (PIECES + '"syllables", "pieces": []}', "expected a tokenizer as"),
+        (PIECES + '["words"], "pieces": []}', "expected a tokenizer as"),
+        (PIECES + '"words", "pieces": [1]}', "expected a tokenizer as"),
+        (PIECES + '"bytes", "pieces": ["a"]}', "expected a tokenizer as"),
         (PIECES + '"words", "pieces": ["a", "a"]}', "twice"),
         (PIECES + '"words"', "cut off"),
+        (UNIGRAM + '[["a", -1.0]]}', "the 256 bytes first"),
+        (UNIGRAM + "7}", "expected a tokenizer as"),
     ],
 )
 def test_a_file_of_something_else_is_refused(content, message, tmp_path):
     path = tmp_path / "tokenizer.json"
     path.write_text(content)
     with pytest.raises(ValueError, match=message):
-        bpe.load(path)
-    WordTokenizer.train("to be").save(path)
-    with pytest.raises(ValueError, match="of characters"):
-        CharacterTokenizer.load(path)
+        files.load(path)
 
 
 class Counted(list):

@@ -3,9 +3,8 @@
 import re
 from functools import cache
 
-import pytest
 import yaml
-from chapters import ROOT, Page, pages, read
+from chapters import ROOT, pages, read
 
 NAME = "book/changes.md"
 LEAST_WORDS = 5  # a shorter quotation may well stand elsewhere, and be true there
@@ -29,80 +28,30 @@ def quotations(row):
                 yield plain(part).strip(" .,;")
 
 
-def still_said(rows, others):
-    """Each false statement that stands somewhere else still: (place, statement)."""
-    texts = {other.name: plain(other.text) for other in others}
-    for row in rows:
-        for quotation in quotations(row):
-            yield from (
-                f"{name}: '{quotation}'" for name, text in texts.items() if quotation in text
-            )
-
-
-def missing_sections(rows, titles):
-    """Sections that a row names and its chapter has not: `titles` is {label: its headings}."""
-    for row in rows:
-        label = None
-        for piece in re.findall(r"\{ref\}`([^`]+)`|\*([^*]+)\*", row[0] + " " + row[3]):
-            label = piece[0] if piece[0] in titles else label
-            if piece[1] and label and piece[1] not in titles[label]:
-                yield f"{label}: '{piece[1]}'"
-
-
-@cache
-def rows():
-    return [[cell.content for cell in cells] for _, cells in read(ROOT / NAME).table_rows]
-
-
-@cache
-def book():
-    return [read(path) for path in pages() if path.relative_to(ROOT).as_posix() != NAME]
-
-
-def code():
-    for path in sorted([*ROOT.glob("src/**/*.py"), *ROOT.glob("next_token/*.py")]):
-        yield Page(path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8"))
-
-
-def titles():
-    """{label of a page: what its sections, notes and exercises are called}."""
-    found = {}
-    for page in book():
-        label = re.search(r"^\((\w+)\)=\n# ", page.text, re.MULTILINE)
-        if label:
-            names = [heading.title for heading in page.headings]
-            names += [directive.argument for directive in page.directives]
-            found[label[1]] = {re.sub(r'[*"★]', "", name).strip() for name in names}
-    return found
+def still_said(rows, texts):
+    """Each false statement that stands somewhere else still: `texts` is {place: text}."""
+    texts = {name: plain(text) for name, text in texts.items()}
+    for quotation in (each for row in rows for each in quotations(row)):
+        yield from (f"{name}: '{quotation}'" for name, text in texts.items() if quotation in text)
 
 
 ROW = ["{ref}`one`", 'Said "the floor is four nats a token" of it.', "It is three.", "*Floors*"]
 
 
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        ("We said: the floor *is* four\nnats a token.", ["a.md: 'the floor is four nats a token'"]),
-        ("The floor is three nats a token.", []),
-    ],
-)
-def test_a_false_statement_that_still_stands_is_found(text, found):
-    assert list(still_said([ROW], [Page("a.md", text)])) == found
+def test_a_false_statement_that_still_stands_is_found():
+    texts = {"a.md": "So the floor *is* four\nnats a token.", "b.md": "The floor is three nats."}
+    assert list(still_said([ROW], texts)) == ["a.md: 'the floor is four nats a token'"]
 
 
-def test_a_section_that_is_not_there_is_found():
-    assert list(missing_sections([ROW], {"one": {"Floors"}})) == []
-    assert list(missing_sections([ROW], {"one": {"Ceilings"}})) == ["one: 'Floors'"]
+def rows():
+    return [[cell.content for cell in cells] for _, cells in read(ROOT / NAME).table_rows]
 
 
 def test_no_false_statement_of_an_earlier_edition_stands():
-    found = list(still_said(rows(), [*book(), *code()]))
-    assert not found, "\n".join(found)
-
-
-def test_each_erratum_names_a_section_that_exists():
-    found = list(missing_sections(rows(), titles()))
-    assert not found, "\n".join(found)
+    files = [*pages(), *ROOT.glob("src/**/*.py"), *ROOT.glob("next_token/*.py")]
+    names = {path.relative_to(ROOT).as_posix(): path for path in files}
+    texts = {name: path.read_text("utf-8") for name, path in names.items() if name != NAME}
+    assert list(still_said(rows(), texts)) == []
 
 
 def test_each_erratum_says_what_is_true_and_where():

@@ -1,4 +1,4 @@
-"""Each command that the book prints can be given: its program is there and answers --help."""
+"""What pages name is there: each command answers --help; paths, targets and rules exist."""
 
 import json
 import re
@@ -8,11 +8,22 @@ from pathlib import Path
 
 import pytest
 from chapters import ROOT, pages
-from test_contributing import commands
+from recipe import CHAPTER_RULES, NOTEBOOK_RULES
 from test_results import folders_read
 
 SOURCES = [*pages(), *(ROOT / name for name in ("README.md", "results/README.md"))]
 OURS = ("next_token", "experiments", "benchmarks")
+NAMES = ["CONTRIBUTING.md", "book/architecture.md"]
+GUIDE, HOUSE = (ROOT.joinpath(name).read_text(encoding="utf-8") for name in NAMES)
+MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
+MADE = {".venv", "_build/html", "_build/experiments"}  # by `make`
+PATH = re.compile(r"[\w.-]+(/[\w.-]*)+|[\w.-]+\.(md|py|toml|txt|yml|yaml|bib)")
+
+
+def commands(text):
+    """The lines of the blocks in the language of the shell."""
+    for block in re.findall(r"^```sh\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
+        yield from block.splitlines()
 
 
 def printed(text):
@@ -70,11 +81,8 @@ def calls(path):
     ("text", "good"),
     [
         ("Say `python -m experiments gpt2`.", True),
-        ("Say `python -m experiments gpt3`.", False),
-        ("Say `python benchmarks/gpt2.py FOLDER --anew depth`.", False),
         ("```sh\nOMP_NUM_THREADS=1 next-token train your.txt --folder run  # a run\n```", True),
         ("Say `next-token learn your.txt`.", False),
-        ("Say `torchrun --nproc_per_node=2 -m next_token train …`.", True),
         ("Say `python -m benchmarks.gpt3`.", False),
         ('results / "gpt2" / "result.json"\nprint(recorded[\'command\'])', False),
     ],
@@ -91,3 +99,35 @@ def test_each_command_that_the_book_prints_answers_help():
     }
     found = {call: f"{path.name}: {why}" for call, path in places.items() if (why := fault(call))}
     assert not found, "\n".join(found.values())
+
+
+# ---- paths, targets, rules -----------------------------------------------------------------------
+
+
+def missing(text):
+    """What a text names in commands, between backticks or in links, and what does not exist."""
+    fences = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+    lines = [*commands(text), *re.findall(r"(?<!`)`([^`\n]+)`(?!`)", fences)]
+    links = {each for each in re.findall(r"\]\(([^)#]+)\)", text) if "://" not in each}
+    words = {each for line in lines for each in line.split("#")[0].split() if PATH.fullmatch(each)}
+    for word in sorted(words | links):
+        made = word in MADE or word.startswith(".venv/bin/")
+        if not made and not (ROOT / word).exists():
+            yield word
+    targets = re.findall(r"^make ([a-z-]+)", "\n".join(lines), re.MULTILINE)
+    yield from (each for each in targets if f"\n{each}:" not in MAKEFILE)
+
+
+def test_a_name_of_what_is_not_there_is_found():
+    text = "[x](book/x.md), `make books`, `make book`, `a + b`\n```sh\npytest tests/test_x.py\n```"
+    assert list(missing(text)) == ["book/x.md", "tests/test_x.py", "books"]
+
+
+@pytest.mark.parametrize("text", [GUIDE, HOUSE], ids=NAMES)
+def test_all_that_a_page_names_exists(text):
+    assert list(missing(text)) == []
+
+
+def test_the_guide_says_what_each_rule_of_the_recipe_asks():
+    rules = [rule.__name__ for rule in NOTEBOOK_RULES + CHAPTER_RULES]
+    assert re.findall(r"^\| `(\w+)` \| \w", GUIDE, re.MULTILINE) == rules

@@ -1,7 +1,6 @@
 """The results of experiments are kept, and never handed out when something has changed."""
 
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -107,8 +106,6 @@ def test_other_arguments_settings_and_work_are_other_results(project):
 @pytest.mark.parametrize(
     ("name", "old", "new"),
     [
-        ("experiments/coins.py", "SIDES = 2", "SIDES = 3"),  # a constant
-        ("src/coin.py", "draw\n", "draw  # fair\n"),  # an imported module
         ("src/draw.py", "return 1", "return 0"),  # what that imports in turn
         ("src/words.txt", "tails", "edge"),  # what a module may read
         ("book/part/coins.md", "import src", "x = 1; import src"),  # a chapter that is run
@@ -214,25 +211,6 @@ def test_two_that_fill_the_same_folder_do_not_meet(project):
     folder = new(project).folder(write_after_another, side="heads")
     assert (folder / "deep" / "side.txt").read_text() == "heads"
     assert len(COUNTED) == 2
-
-
-@contextmanager
-def refusing(path):
-    raise PermissionError("it is open")
-    yield
-
-
-def test_a_file_that_another_process_holds_open_is_left_as_it_is(project, monkeypatch):
-    with monkeypatch.context() as patch:
-        patch.setattr(module, "replacing", refusing)
-        with pytest.raises(PermissionError):  # nobody has kept it
-            new(project)(count, side="heads")
-    cells = new(project)
-    assert times(project) == 1
-    monkeypatch.setattr(module, "replacing", refusing)
-    (path,) = (project / "_build" / "coins").glob("*.pt")
-    cells._keep(path.stem, {})
-    assert times(project) == 0
 
 
 def test_several_processes_compute_what_is_missing(project, monkeypatch):

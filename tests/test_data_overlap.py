@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from src.gpt import data_overlap
-from src.gpt.data_overlap import BloomFilter, Seen, bloom_size, false_positive_rate, remember
+from src.gpt.data_overlap import BloomFilter, NgramSet, bloom_size, false_positive_rate, remember
 
 calmly = settings(deadline=None)  # a busy machine is no counter-example
 rates = st.floats(1e-9, 0.999)
@@ -50,20 +50,17 @@ def test_a_rate_that_is_not_between_0_and_1_is_refused(rate):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: BloomFilter.sized(0, rate=0.1), "expected 1 item or more"),
-        (lambda: BloomFilter.sized(-1, rate=0.1), "expected 1 item or more"),
-        (lambda: BloomFilter(bits=0, hashes=1), "expected 1 bit and 1 hash or more"),
-        (lambda: BloomFilter(bits=1, hashes=0), "expected 1 bit and 1 hash or more"),
-        (lambda: false_positive_rate(-5, 2, 3), "expected 1 bit and 1 hash or more"),
-        (lambda: false_positive_rate(10, 2, -1), "expected 0 items or more, got -1"),
         (lambda: remember(["too short", ""]), "expected a text of 8 words or more"),
         (lambda: remember(["too short"], rate=0.1), "expected a text of 8 words or more"),
         (lambda: remember(TRAINING, n=0), "got n=0"),
-        (lambda: remember(TRAINING, n=2).overlap(["one", "..."]), "smaller n on both sides"),
-        (lambda: remember(TRAINING, n=2).overlap([]), "smaller n on both sides"),
+        (
+            lambda: remember(TRAINING, n=2).overlap(["one", "..."]),
+            "expected a text of 2 words or more",
+        ),
+        (lambda: remember(TRAINING, n=2).overlap([]), "expected a text of 2 words or more"),
     ],
 )
-def test_a_filter_for_nothing_and_texts_without_ngrams_are_refused(call, message):
+def test_texts_without_ngrams_are_refused(call, message):
     with pytest.raises(ValueError, match=message):
         call()
 
@@ -123,13 +120,13 @@ def test_a_filter_is_the_same_in_each_process():
     assert one == other != "[]\n"
 
 
-@pytest.mark.parametrize("items", [[3], ["a", 17], [("a", "b")], [b"bytes"]])
+@pytest.mark.parametrize("items", [["a", 17], [b"bytes"]])
 def test_items_that_are_no_strings_and_one_string_for_several_are_refused(items):
     bloom = BloomFilter.sized(10, rate=0.1)
-    with pytest.raises(TypeError, match=r"expected strings, got .* decode them first"):
+    with pytest.raises(TypeError, match=r"expected strings, got .* decode ids of tokens first"):
         bloom.update(items)
     for refuses in (bloom.update, bloom.contains, remember, remember(["a b"], n=1).overlap):
-        with pytest.raises(TypeError, match="must be several strings, got one"):
+        with pytest.raises(TypeError, match="several strings, got one"):
             refuses("one text")
 
 
@@ -148,7 +145,7 @@ def test_overlap_by_hand():
     tests = ["the CAT, sat: on a mat", "dog ran", "a dog\nran", "all of it new"]
     for seen in kinds(TRAINING, 3):
         report = seen.overlap(tests)
-        assert report.found.tolist() == [2, 0, 1, 0]
+        assert report.matches.tolist() == [2, 0, 1, 0]
         assert report.grams.tolist() == [4, 0, 1, 2]
         assert report.share == 3 / 7
         assert report.short == (1,)
@@ -161,7 +158,7 @@ def test_no_ngram_crosses_the_border_of_a_document_and_each_counts_as_often_as_i
         assert seen.flags("the mat a").tolist() == [False]
         assert seen.flags("mat a dog").tolist() == [False]
     for seen in kinds(["x y"], 2):
-        assert seen.overlap(["x y x y x y z"]).found.tolist() == [3]
+        assert seen.overlap(["x y x y x y z"]).matches.tolist() == [3]
 
 
 def test_the_error_is_that_of_a_ratio_of_documents():
@@ -178,7 +175,7 @@ def test_the_error_is_that_of_a_ratio_of_documents():
 def test_a_filter_reports_no_less_than_the_exact_set(texts):
     exact = remember([*TRAINING, "a b a b a"], n=2)
     tests = [*texts, "a b"]
-    few_bits = Seen(2, BloomFilter(bits=29, hashes=2))
+    few_bits = NgramSet(2, BloomFilter(bits=29, hashes=2))
     few_bits.grams.update(exact.grams)
-    assert (few_bits.overlap(tests).found >= exact.overlap(tests).found).all()
+    assert (few_bits.overlap(tests).matches >= exact.overlap(tests).matches).all()
     assert few_bits.overlap(tests).grams.tolist() == exact.overlap(tests).grams.tolist()

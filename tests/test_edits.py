@@ -54,12 +54,9 @@ def built(tmp_path_factory):
     [
         ("one", "So it is.", "So it will be.", ALONE),
         ("one", "# One", "# First", ALL),
-        ("one", "(label-One)", "(other)", ALL),
         ("one", "5 minutes", "6 minutes", ALL),
-        ("one", "It holds.", "It may hold.", ALL),
         ("one", "```\n\nSo", "```\n\n```{prf:lemma}\nB.\n```\n\nSo", ALL),
         ("glossary", "A unit.", "Some unit.", ALL),
-        ("glossary", "nat\n", "bit\n", ALL),
     ],
 )
 def test_a_page_is_written_alone_unless_others_show_what_has_changed(

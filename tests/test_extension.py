@@ -3,17 +3,11 @@
 The executed notebooks and their buttons are tested on the built site, in `test_site.py`.
 """
 
-import importlib.util
 import zipfile
-from pathlib import Path
 from types import SimpleNamespace
 
+import book_site
 import pytest
-
-FILE = Path(__file__).resolve().parents[1] / "_ext" / "book_site.py"
-SPEC = importlib.util.spec_from_file_location("book_site", FILE)
-book_site = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(book_site)
 
 
 def options_for(url):
@@ -36,12 +30,6 @@ def test_a_named_repository_brings_every_button():
     assert options["repository_url"] == "https://git.example.org/someone/book"
     assert all(options[button] for button in book_site.BUTTONS)
     assert options["launch_buttons"]
-
-
-def test_the_placeholder_is_the_default_of_jupyter_book():
-    jupyter_book = importlib.util.find_spec("jupyter_book")
-    defaults = Path(jupyter_book.origin).with_name("default_config.yml")
-    assert book_site.PLACEHOLDER in defaults.read_text(encoding="utf-8")
 
 
 def packed(folder, tags=()):

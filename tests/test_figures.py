@@ -128,7 +128,7 @@ def test_the_ink_of_an_attention_map_means_the_same_in_every_map(axes):
 
 
 def test_labels_that_do_not_fit_an_attention_map_are_refused(axes):
-    with pytest.raises(ValueError, match="3 labels, one for each place, got 2"):
+    with pytest.raises(ValueError, match=r"locations \(3\).* labels \(2\)"):
         figures.attention_map(axes, [[1, 0, 0]], keys="ab")
 
 

@@ -193,7 +193,7 @@ def test_what_is_no_distribution_over_the_same_vocabulary_is_refused(function, b
     for p, q, name in ((tensor(bad), good, "truth"), (good, tensor(bad), "model")):
         with pytest.raises(ValueError, match=f"{name} to hold probabilities"):
             function(p, q)
-    with pytest.raises(ValueError, match=r"one vocabulary, got \[2, 1\]"):
+    with pytest.raises(ValueError, match=r"one vocabulary, got .*'model': 1"):
         function(good, tensor([1.0]))
 
 

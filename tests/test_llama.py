@@ -10,11 +10,12 @@ from oracles import gradients, greatest_difference, normal
 from safetensors.torch import load_file, save_file
 from torch.nn import functional
 
+from next_token.llama import halves, load, neighbours, released_weights, save
+from src.attention.config import BlockConfig
 from src.attention.latent import LatentAttention
 from src.attention.positions import rotate
 from src.gpt.gpt2 import GPT, GPTConfig
-from src.gpt.llama import LLAMA, as_stored, halves
-from src.gpt.pretrained import CheckpointError, load, save
+from src.gpt.pretrained import CheckpointError
 
 B, T, V, LIMIT, LAYERS, HEADS, KV_HEADS, C, HIDDEN = 2, 5, 17, 7, 3, 6, 2, 36, 13
 SIZES = {"context_length": LIMIT, "layers": LAYERS, "heads": HEADS, "channels": C, "hidden": HIDDEN}
@@ -116,11 +117,10 @@ def test_logits_and_gradients_are_theirs_to_the_last_digits(hugging_face, tmp_pa
     loss(logits, ids).backward()
     loss(expected, ids).backward()
     gradient = {name: weight.grad for name, weight in other.named_parameters()}
-    released = LLAMA.views(model.config, {n: w.grad for n, w in model.named_parameters()})
+    released = released_weights(model.config, {n: w.grad for n, w in model.named_parameters()})
     assert released.keys() == {name.removeprefix("model.") for name in gradient}
     for name, weight in gradient.items():
-        mine = as_stored(released[name.removeprefix("model.")])
-        assert greatest_difference(mine, weight) < 1e-12, name
+        assert greatest_difference(released[name.removeprefix("model.")], weight) < 1e-12, name
 
 
 @pytest.mark.parametrize("old", [False, True])
@@ -166,8 +166,9 @@ def test_rows_are_sorted_so_that_pairs_are_halves():
     """Two heads of six rows each: i and i + 3 are a pair."""
     weight = normal(2 * 6, C)
     order = [0, 2, 4, 1, 3, 5, 6, 8, 10, 7, 9, 11]
-    assert torch.equal(as_stored(halves(weight, 2)), weight[order])
-    assert torch.equal(as_stored(halves(weight[:, 0], 2)), weight[order, 0])
+    assert torch.equal(halves(weight, 2), weight[order])
+    assert torch.equal(halves(weight[:, 0], 2), weight[order, 0])
+    assert torch.equal(neighbours(halves(weight, 2), 2), weight)
 
 
 def test_neighbours_turned_are_halves_turned():
@@ -177,9 +178,8 @@ def test_neighbours_turned_are_halves_turned():
     low, high = x.chunk(2, -1)
     cos, sin = angles.cos(), angles.sin()
     their_way = torch.cat([low * cos - high * sin, high * cos + low * sin], -1)
-    mine = torch.empty_like(x)
-    halves(mine.mT, 1).copy_(x.mT.reshape(1, 2, 3, T))
-    assert greatest_difference(as_stored(halves(rotate(mine).mT, 1)).mT, their_way) < 1e-14
+    mine = rotate(neighbours(x.mT, 1).mT)
+    assert greatest_difference(halves(mine.mT, 1).mT, their_way) < 1e-14
 
 
 @pytest.mark.parametrize("causal", [True, False])
@@ -191,9 +191,10 @@ def test_latent_attention_is_that_of_deepseek(hugging_face, causal):
     sizes |= {"q_lora_rank": None, "kv_lora_rank": latent, "head_dim": turned}
     sizes |= {"qk_nope_head_dim": width, "qk_rope_head_dim": turned, "v_head_dim": width}
     config = hugging_face.DeepseekV2Config(**sizes, attn_implementation="eager")
-    options = {"heads": heads, "head_channels": width, "latent": latent, "rotary": True}
+    options = {"heads": heads, "head_channels": width, "latent": latent, "positions": "rotary"}
     drawn = torch.Generator().manual_seed(0)
-    module = LatentAttention(C, **options, bias=False, eps=1e-6, generator=drawn)
+    sizes = BlockConfig(channels=C, **options, bias=False, eps=1e-6)
+    module = LatentAttention(sizes, generator=drawn)
     with torch.no_grad():
         module.latent_gain.add_(0.5 * normal(latent))
     other = deepseek.DeepseekV2Attention(config, layer_idx=0)
@@ -221,16 +222,16 @@ def test_latent_attention_is_that_of_deepseek(hugging_face, causal):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"hidden_act": "gelu"}, "hidden_act silu"),
+        ({"hidden_act": "gelu"}, "hidden_act silu.*'gelu'"),
         ({"attention_bias": True}, "biases everywhere or nowhere"),
-        ({"rope_parameters": {"rope_type": "yarn"}}, "linear, got 'yarn'"),
-        ({"rope_scaling": {"type": "dynamic", "factor": 2.0}}, "linear, got 'dynamic'"),
-        ({"num_key_value_heads": 4}, "kv_heads=4 and heads=6"),
+        ({"rope_parameters": {"rope_type": "yarn"}}, "linear.* 'yarn'"),
+        ({"rope_scaling": {"type": "dynamic", "factor": 2.0}}, "linear.* 'dynamic'"),
+        ({"num_key_value_heads": 4}, "kv_heads=4.* heads=6"),
         ({"vocab_size": None}, "vocabulary_size"),
-        ({"hidden_size": ...}, "expected hidden_size, found none"),
-        ({"num_hidden_layers": 10**9}, "tensors of 1,000,000,000 blocks .*got 3"),
+        ({"hidden_size": ...}, "expected channels to be .*, got None"),
+        ({"num_hidden_layers": 10**9}, "expected 1,000,000,000 blocks in .*got 30 tensors"),
         ({"intermediate_size": 10**12}, r"mlp.*_proj.weight .*1000000000000"),
-        ({"model_type": "mistral"}, "another kind than GPT-2 and Llama"),
+        ({"model_type": "mistral"}, "model_type = 'gpt2', .* 'mistral'"),
     ],
 )
 def test_a_folder_that_is_not_what_it_says_is_refused(tmp_path, change, message):

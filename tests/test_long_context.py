@@ -8,11 +8,11 @@ import pytest
 import torch
 from oracles import greatest_difference, normal
 
+from next_token.llama import released_weights
 from src.attention.attention import scaled_dot_product_attention
 from src.attention.positions import extended_base
 from src.gpt.cache import WindowCache
 from src.gpt.gpt2 import GPT, GPTConfig
-from src.gpt.llama import LLAMA, as_stored
 
 B, H, G, T, D, V, C, LAYERS = 2, 6, 3, 11, 4, 17, 24, 3
 EXACT = 1e-10  # float64
@@ -88,8 +88,8 @@ def test_a_window_is_that_of_mistral(hugging_face, window):
     options |= {"max_position_embeddings": T, "sliding_window": window, "rms_norm_eps": config.eps}
     config = hugging_face.MistralConfig(**options, attn_implementation="eager")
     theirs = hugging_face.MistralForCausalLM(config).eval()
-    weights = LLAMA.views(ours.config, ours.state_dict())
-    named = {n if n[:2] == "lm" else f"model.{n}": as_stored(w) for n, w in weights.items()}
+    weights = released_weights(ours.config, ours.state_dict())
+    named = {n if n[:2] == "lm" else f"model.{n}": w for n, w in weights.items()}
     theirs.load_state_dict(named)
     ids = torch.randint(V, (B, T), generator=torch.Generator().manual_seed(1))
     expected = theirs(ids).logits.detach()

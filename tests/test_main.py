@@ -20,17 +20,20 @@ from next_token import run_commands as commands
 from next_token import run_log, runs
 from next_token import tuned as tuned_models
 from next_token.__main__ import main
+from next_token.llama import open_run
 from next_token.run_commands import _texts
 from next_token.run_config import RunConfig
 from next_token.runs import config_in
-from src.gpt import gpt1_finetuning, pretrained
+from src.gpt import gpt1_finetuning, pretrained, training
 from src.gpt.gpt2 import GPT, GPTConfig
-from src.gpt.released import floor_of, open_run, read_toml, scores
+from src.gpt.released import floor_of, read_toml, scores
 from src.likelihood.evaluation import total
 from src.likelihood.smoothing import NgramModel
 from src.texts import labelled
 from src.texts.corpora import Corpus, Document
 from src.tokens.bpe import BytePairTokenizer
+from src.tokens.files import load as load_tokenizer
+from src.tokens.files import save_gpt2
 from src.tools import checkpoints
 
 TEXT = "".join(
@@ -144,15 +147,15 @@ def test_a_screen_shows_what_it_can_of_a_text(folder, monkeypatch):
 
 def test_the_tokens_of_a_text_are_shown(folder, capsys):
     *lines, last = done(capsys, "tokens", folder, "the cat né").splitlines()
-    ids = BytePairTokenizer.load(folder / "tokenizer.json").encode("the cat né")
+    ids = load_tokenizer(folder / "tokenizer.json").encode("the cat né")
     assert [int(line.split()[0]) for line in lines] == ids
     assert last == f"{len(ids)} tokens, 11 bytes"
 
 
 def test_a_text_is_tokenized_without_reading_weights(folder, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(runs.pretrained, "load", None)
-    monkeypatch.setattr(runs.training, "load_best", None)
-    BytePairTokenizer.train(TEXT, 300).save_gpt2(tmp_path)
+    monkeypatch.setattr(runs.llama, "load", None)
+    monkeypatch.setattr(training, "load_best", None)
+    save_gpt2(BytePairTokenizer.train(TEXT, 300), tmp_path)
     (tmp_path / "config.json").write_text("{}")
     for each in (folder, tmp_path):
         assert done(capsys, "tokens", each, "The cat").endswith("tokens, 7 bytes\n")
@@ -254,7 +257,7 @@ def test_the_same_seed_makes_the_same_run_dropout_included(text, tmp_path):
 
 
 def test_the_seed_decides_the_first_weights(folder):
-    tokenizer = BytePairTokenizer.load(folder / "tokenizer.json")
+    tokenizer = load_tokenizer(folder / "tokenizer.json")
     configs = [RunConfig.from_tables({"data": {"seed": seed}}) for seed in (0, 0, 1)]
     one, again, other = (runs._model(config, tokenizer, "cpu").embedding for config in configs)
     assert torch.equal(one, again)
@@ -294,7 +297,7 @@ def test_two_processes_make_the_run_of_one(folder, text, tmp_path):
 
 def test_a_released_model_is_used_like_a_run(tmp_path, capsys):
     tokenizer = BytePairTokenizer.train(TEXT, 300)
-    tokenizer.save_gpt2(tmp_path)
+    save_gpt2(tokenizer, tmp_path)
     config = GPTConfig(tokenizer.vocabulary_size, context_length=32, layers=1, heads=2, channels=8)
     pretrained.save(GPT(config, generator=torch.Generator().manual_seed(0)), tmp_path)
     out = done(capsys, "sample", tmp_path, "--prompt", "The", "--tokens", "5")
@@ -413,8 +416,8 @@ def test_a_released_run_gives_the_same_model_and_says_how_it_was_made(world_run,
         ({"training": {"warm_up": 7, "steps": 2}}, "warm_up from 0 to 1, below steps, got 7"),
         ({"model": {"dropout": "no"}}, "not supported"),
         ({"model": {"tied": "no"}}, "tied to be True or False, got 'no'"),
-        ({"model": {"eps": float("inf")}}, "eps above 0 and finite, got inf"),
-        ({"model": {"experts": 4, "experts_shift": -1.0}}, "experts_shift from 0 on, got -1"),
+        ({"model": {"eps": float("inf")}}, "eps above 0 and finite, got eps=inf"),
+        ({"model": {"experts": 4, "experts_shift": -1.0}}, "got experts_shift=-1"),
         ({"model": "gpt2"}, r"a table \[model\] with settings, got model = 'gpt2'"),
         ({"data": {"whole": "no"}}, "whole to be true or false, got 'no'"),
         ({"data": {"tokenizer": "letters"}}, "tokenizer among .*, got 'letters'"),
@@ -520,7 +523,7 @@ def test_a_model_is_trained_further_from_where_it_ended(folder, text, tmp_path, 
     if kind == "GPT-2":  # as its authors released it
         source = tmp_path / "gpt2"
         pretrained.save(first.model, source)
-        first.tokenizer.save_gpt2(source)
+        save_gpt2(first.tokenizer, source)
     command = ["train", str(text), "--folder", str(new), "--init-from", str(source)]
     assert main([*command, *FURTHER]) == 0
     further = open_run(new)
@@ -555,7 +558,7 @@ def test_tokens_of_another_tokenizer_are_no_text_to_go_on_with(folder, text, tmp
     done(capsys, *tokens, "--separator", "fox")
     options = ["--folder", tmp_path / "new", "--init-from", folder, *FURTHER]
     err = refused(capsys, "train", tmp_path / "tokens", *options)
-    assert "tokens of the tokenizer that the model to begin with has" in err
+    assert "tokens of the tokenizer that the first model has" in err
     assert not (tmp_path / "new").exists()
 
 
@@ -803,3 +806,22 @@ def test_the_help_names_every_command_and_an_unknown_one_is_not_understood(capsy
     assert all(name in out for name in ("train", "evaluate", "sample", "info", "finetune"))
     with pytest.raises(SystemExit, match="2"):
         main(["fly"])
+
+
+def test_a_reader_who_has_seen_enough_gets_no_message(folder, capsys, monkeypatch):
+    """As `next-token info RUN | head -1`."""
+    ours, theirs = os.pipe()
+    os.close(ours)
+    with open(theirs, "w") as nobody:
+        monkeypatch.setattr("sys.stdout", nobody)
+        assert main(["info", str(folder)]) == 141
+    assert capsys.readouterr().err == ""
+
+
+def test_a_run_whose_text_is_elsewhere_asks_for_one(folder, tmp_path, capsys):
+    copied = shutil.copytree(folder, tmp_path / "run")
+    settings = (copied / "run.toml").read_text(encoding="utf-8")
+    (copied / "run.toml").write_text(settings.replace("mine.txt", "gone.txt"), encoding="utf-8")
+    assert "the run's text is not here: name one to score" in refused(capsys, "evaluate", copied)
+    (copied / "tokenizer.json").unlink()
+    assert "tokenizer.json" in refused(capsys, "evaluate", copied)

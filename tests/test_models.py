@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from next_token.streaming import stream
+from next_token.streaming import Reader, stream
 from src.attention.block import Block
 from src.attention.recurrence import LSTM, RNN
 from src.gpt.both_sides import EncoderDecoderLM, EncoderLM
@@ -167,7 +167,7 @@ DOORS = {
     "greedy_answers": (gpt, lambda m: greedy_answers(m, [IDS], **SIZES, **MOST)[0].tolist()),
     "generate": (gpt, lambda m: generate(m, [[0]], generator=drawn(), **MOST)[0].tolist()),
     "beam_search": (gpt, lambda m: beam_search(m, IDS, beams=2, **MOST)[0].log_prob),
-    "stream": (gpt, lambda m: [*stream(m, [0], generator=drawn(), **MOST)]),
+    "stream": (gpt, lambda m: [*stream(Reader(m), [0], generator=drawn(), **MOST)]),
     "rollouts": (policy, rolled_out),
     "answer": (both_ways, lambda m: m.answer(IDS, most=9, stop=6)),
     "predict": (lambda: TaskModel(gpt(0, 259), FORMS.family, 2, generator=drawn()), labelled),
@@ -186,7 +186,7 @@ def test_whatever_scores_or_draws_has_no_dropout_and_leaves_each_part_in_its_mod
 
 
 def test_whatever_takes_a_language_model_or_a_policy_is_among_those_that_are_tried():
-    found, kinds = set(), {"LanguageModel", "Policy", "Tuned", "GPT | Reader"}
+    found, kinds = set(), {"LanguageModel", "Policy", "Tuned", "Reader"}
     for path in (*ROOT.glob("src/**/*.py"), *ROOT.glob("next_token/*.py")):
         for each in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(each, ast.FunctionDef) and each.name[0] != "_":

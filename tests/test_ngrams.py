@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from src.likelihood.ngrams import BackOffModel, count_ngrams
+from src.likelihood.ngrams import BackOffModel, count_contexts, count_ngrams
 
 A, B, C = 0, 1, 2
 ABAC = [A, B, A, B, A, C, A]  # after A: B twice, C once; after B: A twice; after C: A once
@@ -26,7 +26,7 @@ def back_off(ids, order, size, end=None):
     return BackOffModel.of(count_ngrams(ids, order=order, vocabulary_size=size, end=end), end=end)
 
 
-def by_loop(ids, order, size, end, token, before):
+def by_loop(ids, order, end, token, before):
     """Drop the oldest token until the context was seen, and divide its counts."""
 
     def padded(text):
@@ -36,10 +36,9 @@ def by_loop(ids, order, size, end, token, before):
         return tuple(text[max(0, len(text) - order + 1) :])
 
     followers = defaultdict(Counter)
-    for t in range(1, len(ids)):
-        context = padded(ids[:t])
-        for k in range(len(context) + 1):
-            followers[context[k:]][ids[t]] += 1
+    for counted in count_contexts(ids, order=order, end=end):
+        for (context, following), n in counted.items():
+            followers[context][following] = n
     context = padded(before)
     while context and not followers[context]:
         context = context[1:]
@@ -55,12 +54,30 @@ def test_the_pairs_of_a_short_stream_are_counted():
     assert pairs.types().tolist() == [2, 1, 1]
 
 
+@pytest.mark.parametrize(("first", "end"), [(0, None), (0, 0), (0, 3), (2, 3)])
+@pytest.mark.parametrize("length", [3, 61])
+def test_the_fast_count_is_that_of_the_formula(length, first, end):
+    """Also of a stream that does not begin with an end token, and of one shorter than an n-gram."""
+    ids = [first, *random_stream(length, 5, seed=0, end=end)]
+    slow = count_contexts(ids, order=5, end=end)
+    words = [()]  # the tokens of each n-gram, by its number
+    for grams, counted in zip(
+        count_ngrams(ids, order=5, vocabulary_size=5, end=end), slow, strict=True
+    ):
+        pairs = [(words[c], k % 5) for c, k in zip(grams.context, grams.keys, strict=True)]
+        fast = dict(zip(pairs, grams.counts.tolist(), strict=True))
+        assert {gram: n for gram, n in fast.items() if n} == counted
+        shorter, words = words, [(*context, token) for context, token in pairs]
+        assert [text[0] for text in words] == grams.first.tolist()
+        assert [shorter[number] for number in grams.suffix] == [text[1:] for text in words]
+
+
 @pytest.mark.parametrize("end", [None, 0, 3])
 @pytest.mark.parametrize("order", [1, 2, 3, 4])
 def test_back_off_agrees_with_a_loop_over_contexts(order, end):
     ids = random_stream(61, 5, seed=0, end=end)
     new = random_stream(47, 5, seed=1, end=end)
-    expected = [by_loop(ids, order, 5, end, new[t], new[:t]) for t in range(1, len(new))]
+    expected = [by_loop(ids, order, end, new[t], new[:t]) for t in range(1, len(new))]
     found = np.exp(-back_off(ids, order, 5, end).score(new))
     assert np.allclose(found, expected, rtol=1e-12, atol=0)
     if order == 4:

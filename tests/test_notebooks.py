@@ -96,13 +96,6 @@ def test_a_notebook_that_a_reader_changed_stays_and_the_others_follow_the_book(b
     assert mine.read_text() == "as it ran again"
 
 
-def test_the_contents_lead_to_all_chapters_in_order(built):
-    lab.put_notebooks(built)
-    contents = (built / lab.LAB / "contents.md").read_text(encoding="utf-8")
-    lines = "1. [Chapter a](part/a.ipynb), 5 min\n2. [Chapter b](part/b.ipynb), 5 min\n"
-    assert contents.endswith(f"## Part\n\n{lines}")
-
-
 # ---- to download ---------------------------------------------------------------------------------
 
 

@@ -17,7 +17,6 @@ from src.gpt.objectives import (
     choose_spans,
     choose_tokens,
     corrupt,
-    hide,
     masked_batch,
     prefix_mask,
     restore,
@@ -269,32 +268,24 @@ def test_a_rate_that_is_no_share_is_refused(choose, rate):
 
 
 def corrupted(chosen, sentinels):
-    return corrupt(tensor([5, 6, 7, 8]), tensor(chosen).bool(), sentinels=sentinels)
+    chosen = tensor(chosen).bool()
+    return corrupt(tensor([5, 6, 7, 8]).expand_as(chosen), chosen, sentinels=sentinels)
 
 
-GEOMETRIC = partial(choose_geometric_spans, generator=generator())
-HIDING = {"vocabulary_size": V, "generator": generator()}
+HIDING = {"mask": 1, "vocabulary_size": V, "generator": generator()}
 
 
 @pytest.mark.parametrize(
     ("work", "message"),
     [
-        (lambda: span_counts(5, mean_length=7), "spans of 1 to 5 tokens.*got mean_length=7"),
-        (lambda: span_counts(5, mean_length=0.5), "got mean_length=0.5"),
-        (lambda: span_counts(1, mean_length=1), "2 tokens or more, .*got 1"),
-        (lambda: span_counts(10, rate=0.8, mean_length=1), "before each of the 8 spans, got 2"),
-        (lambda: GEOMETRIC(7), "spans of 1 to 7 tokens.*got longest=10"),
-        (lambda: GEOMETRIC(20, p=1), "a p above 0 and below 1"),
-        (lambda: hide(text(4), text(4), mask=1, **HIDING), r"boolean mask .* shape \(4,\)"),
-        (lambda: masked_batch(text(4), mask=V, **HIDING), "mask token from 0 to 30, got 31"),
-        (lambda: masked_batch(text(4), mask=1, shares=(0.8, 0.1, 0.2), **HIDING), "the sum 1, got"),
-        (lambda: prefix_mask(tensor([2, 6]), 5), "prefixes of 0 to 5 tokens.*got 2 to 6"),
-        (lambda: Hidden([], masked_batch, seed=-1), "seed of 0 or more, got -1"),
-        (lambda: corrupted((0, 0, 0, 0), (20, 21)), "hides some of it.*with 0 hidden"),
-        (lambda: corrupted((1, 0, 1), (20, 21, 22)), r"got \(4,\) and a mask of \(3,\)"),
-        (lambda: corrupted((0, 1, 0, 1), (20, 21)), "3 sentinels, one for each of 2 spans.*got 2"),
-        (lambda: corrupted((0, 1, 0, 1), (20, 20, 21)), r"differ, got \[20, 20, 21\]"),
-        (lambda: corrupted((0, 1, 0, 1), (20, 6, 21)), r"that no text holds, got \[6\]"),
+        (lambda: span_counts(5, mean_length=0.4), "each of 2 spans .*, got 1 hidden of 5"),
+        (lambda: span_counts(1, mean_length=1), "each of 1 spans .*, got 0 hidden of 1"),
+        (lambda: span_counts(10, rate=0.8, mean_length=1), "each of 8 .*, got 8 hidden of 10"),
+        (lambda: masked_batch(text(4), shares=(0.8, 0.1, 0.2), **HIDING), "the sum 1, got"),
+        (lambda: corrupted([(0, 1, 0, 1)], (20, 21, 22)), r"a text of shape \(1, 4\)"),
+        (lambda: corrupted((0, 1, 0, 1), (20, 21)), r"3 different sentinels .* got \[20, 21\]"),
+        (lambda: corrupted((0, 1, 0, 1), (20, 20, 21)), r"got \[20, 20, 21\]"),
+        (lambda: corrupted((0, 1, 0, 1), (20, 6, 21)), r"not in the text.* \[20, 6, 21\]"),
     ],
 )
 def test_what_cannot_be_is_refused(work, message):

@@ -42,20 +42,6 @@ def said(command, folder):
     return done.returncode, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize(
-    ("words", "status", "text"),
-    [
-        (["--help"], 0, "usage: next-token [-h] command"),
-        ([], 2, "required: command"),
-        (["info", "nowhere"], 1, "error: "),
-    ],
-)
-def test_the_command_says_what_it_does_or_expects_or_why_it_failed(words, status, text, tmp_path):
-    found, all_said = said([PROGRAM, *words], tmp_path)
-    assert found == status
-    assert text in all_said
-
-
 def test_the_command_works_beside_another_src(elsewhere):
     assert said([PROGRAM, "--help"], elsewhere)[0] == 0
     assert said([sys.executable, "-m", "next_token", "--help"], elsewhere) == (1, "another src\n")
@@ -64,44 +50,37 @@ def test_the_command_works_beside_another_src(elsewhere):
 # ---- dependencies ----------------------------------------------------------------------------
 
 
-def outside_imports(source, *, on_import):
-    """Packages beyond Python's own that some code imports: all, or only when it is imported."""
-    tree = ast.parse(source)
-    for node in tree.body if on_import else ast.walk(tree):
-        if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and not node.level:
-            names = [node.module]
-        else:
-            continue
-        for name in (name.split(".")[0] for name in names):
-            if name not in sys.stdlib_module_names and name not in ("src", "next_token"):
-                yield canonicalize_name(name)
+def outside(source):
+    """Packages beyond Python's own that some code imports."""
+    names = {
+        name.split(".")[0] for name in imported(source, ("src", "src"))
+    } - sys.stdlib_module_names
+    return {canonicalize_name(name) for name in names - {"src", "next_token", ""}}
 
 
-def imported_by(paths, *, on_import=False):
-    sources = (path.read_text(encoding="utf-8") for path in paths)
-    return {name for each in sources for name in outside_imports(each, on_import=on_import)}
+def on_import(source):
+    """What some code imports when it is imported itself."""
+    body = [
+        node for node in ast.parse(source).body if isinstance(node, ast.Import | ast.ImportFrom)
+    ]
+    return ast.unparse(ast.Module(body, []))
 
 
 MODULES = sorted([*ROOT.glob("src/**/*.py"), *ROOT.glob("next_token/*.py")])
 
 
-def test_outside_imports_are_found():
-    source = "import ast, numpy.linalg\nfrom . import files\nfrom src import gpt\n"
-    source += "def late():\n    from matplotlib_inline.config import x\n"
-    assert list(outside_imports(source, on_import=False)) == ["numpy", "matplotlib-inline"]
-    assert list(outside_imports(source, on_import=True)) == ["numpy"]
+SOURCES = {path: path.read_text(encoding="utf-8") for path in MODULES}
 
 
 def test_all_that_the_packages_import_is_declared_and_nothing_else():
+    found = set().union(*map(outside, SOURCES.values()))
     plugged_in = {"backports.zstd"}  # imported by fsspec
-    assert imported_by(MODULES) == {requirement.name for requirement in DECLARED} - plugged_in
+    assert found == {requirement.name for requirement in DECLARED} - plugged_in
 
 
 def test_what_a_module_needs_to_be_imported_is_no_extra_but_for_figures():
-    modules = [path for path in MODULES if path.stem != "figures"]
-    assert imported_by(modules, on_import=True) - NEEDED_BY_ALL == set()
+    sources = [on_import(text) for path, text in SOURCES.items() if path.stem != "figures"]
+    assert set().union(*map(outside, sources)) <= NEEDED_BY_ALL
 
 
 def test_all_that_chapters_import_is_in_their_extra():
@@ -109,7 +88,7 @@ def test_all_that_chapters_import_is_in_their_extra():
     [own] = [each for each in OF_CHAPTERS if each.name == PROJECT["name"]]
     assert own.extras == EXTRAS.keys()
     cells = "\n".join(code_of(path) for path in chapters() if path.stem != "architecture")
-    found = set(outside_imports(cells, on_import=False))
+    found = outside(cells)
     # tiktoken brings a package of another name; `architecture` reads the book's own sources.
     assert found - {each.name for each in DECLARED + OF_CHAPTERS} == {"tiktoken-ext"}
 
@@ -130,10 +109,3 @@ def test_each_folder_of_the_package_is_a_package():
     """setuptools would leave out a folder without `__init__.py`, and all that it holds."""
     folders = {path.parent for path in MODULES}
     assert [f for f in folders if not Path(f, "__init__.py").is_file()] == []
-
-
-@pytest.mark.parametrize("path", sorted((ROOT / "benchmarks").glob("*.py")), ids=lambda p: p.stem)
-def test_a_benchmark_is_run_as_a_module_and_names_its_neighbours_so(path):
-    beside = {each.stem for each in path.parent.glob("*.py")}
-    names = imported(path.read_text(encoding="utf-8"))
-    assert not beside & {name.split(".")[0] for name in names}

@@ -1,40 +1,29 @@
 """What the builder of the site makes of a page: bars, previews, drawings, less weight."""
 
-import html
 import json
 import re
 from types import SimpleNamespace
 
-import book_site
 import pytest
 import tinycss2
-from back_matter import fold_assertions, linked
-from bs4 import BeautifulSoup
-from card import RECORD, WORD, as_markdown, mark
+from card import as_markdown, mark
 from cells import checked, contents, fold_cells, parted, shorten_tracebacks
 from chapters import ROOT, chapters
 from docutils import nodes
 from finish import (
-    explained,
-    finish,
     sizes,
     themed,
     with_lines,
-    with_previews,
-    with_sizes,
     without_idle_scripts,
     without_plain_spans,
 )
 from head import ShowHead
-from prerequisites import Chapter, with_times
 from pygments.styles import get_style_by_name
 from pygments.token import Token
 from sphinx import addnodes
-from sphinx_exercise.nodes import solution_node
 from terms import note_uses
-from weight import classes_in, trimmed
+from weight import trimmed
 
-from src.tools.drawing import Drawing
 from src.tools.figures import INK, ORANGE
 
 PLOT = (
@@ -43,22 +32,20 @@ PLOT = (
 )
 
 
+LOOP = "for x in xs:\n    assert x\n    assert -x"
+
+
 @pytest.mark.parametrize(
     ("code", "does", "checks"),
     [
-        ("assert a\nassert b", "", "assert a\nassert b"),
-        (
-            "for x in xs:\n    assert x\n    assert -x",
-            "",
-            "for x in xs:\n    assert x\n    assert -x",
-        ),
+        (LOOP, "", LOOP),
         ('b = 1\n# why\nglue("b", b)\nprint(b)', "b = 1\nprint(b)", '# why\nglue("b", b)'),
-        ("for x in xs:\n    print(x)\n    assert x", None, ""),
-        ("%timeit f()", None, ""),
+        (LOOP.replace("assert -x", "print(x)"), LOOP.replace("assert -x", "print(x)"), ""),
+        ("%timeit f()", "%timeit f()", ""),
     ],
 )
 def test_what_only_asserts_or_quotes_is_told_from_what_does_something(code, does, checks):
-    assert parted(code) == (code if does is None else does, checks)
+    assert parted(code) == (does, checks)
 
 
 def test_a_bar_says_what_is_behind_it():
@@ -110,10 +97,10 @@ def test_what_checks_in_an_open_cell_is_behind_a_bar_unless_it_is_what_teaches()
     assert cell_of("f()\nassert a", "key", "raises-exception") == ["f()\nassert a"]
 
 
-@pytest.mark.parametrize("hidden", [None, "input"])
-def test_a_bar_says_what_is_behind_it_whatever_the_tags_of_the_cell(hidden):
-    assert cell_of("import a", hidden=hidden) == ["Set-up"]
-    assert cell_of("assert a", hidden=hidden) == ["checked: 1 assertion holds"]
+def test_a_bar_says_what_is_behind_it_whatever_the_tags_of_the_cell():
+    for hidden in (None, "input"):
+        assert cell_of("import a", hidden=hidden) == ["Set-up"]
+        assert cell_of("assert a", hidden=hidden) == ["checked: 1 assertion holds"]
 
 
 def test_the_head_of_a_chapter_has_its_times_its_question_and_a_row_of_goals():
@@ -185,39 +172,6 @@ def test_a_plot_has_its_size_in_pixels_and_the_least_width_at_which_its_letters_
     assert sizes("<svg></svg>") is None
 
 
-def test_a_drawing_has_its_size_and_the_least_width_too():
-    sheet = Drawing("A", "One box.")
-    sheet.box(0, 0, 100, 92)
-    assert sizes(sheet._repr_svg_()) == (640, 100, 320)  # letters of 18
-
-
-def test_a_page_names_the_sizes_of_its_drawings():
-    page = '<p><img alt="a" src="../_images/x.svg"/><img src="../_images/y.svg"/></p>'
-    assert with_sizes(page, {"x.svg": (96, 192, 65), "y.svg": None}) == (
-        '<p><img width="96" height="192" style="min-width: 65px" alt="a" src="../_images/x.svg"/>'
-        '<img src="../_images/y.svg"/></p>'
-    )
-
-
-def test_where_a_row_of_panels_would_slide_the_page_shows_them_below_one_another():
-    known = {"x.svg": (806, 350, 560), "x-stacked.svg": (400, 700, 270)}
-    assert with_sizes('<img src="../_images/x.svg" alt="9 %"/>', known) == (
-        '<picture><source media="(max-width: 592px)" width="400" height="700"'
-        ' srcset="../_images/x-stacked.svg"><img width="806" height="350"'
-        ' style="min-width: 270px" src="../_images/x.svg" alt="9 %"/></picture>'
-    )
-
-
-def test_the_stacked_panels_of_a_plot_become_a_file_of_their_own(tmp_path):
-    (tmp_path / "_images").mkdir()
-    described = PLOT.replace("<g", f"<dc:description>{html.escape(PLOT)}</dc:description><g", 1)
-    (tmp_path / "_images" / "x.svg").write_text(described, encoding="utf-8")
-    builder = SimpleNamespace(images={"x": "x.svg"})
-    finish(SimpleNamespace(builder=builder, outdir=tmp_path, written=[]), None)
-    for name in ("x.svg", "x-stacked.svg"):
-        assert (tmp_path / "_images" / name).read_text(encoding="utf-8") == themed(PLOT)
-
-
 def test_the_inks_of_a_plot_follow_the_page():
     drawing = f'<svg width="1pt"><path style="stroke: {INK}"/><path style="fill: {ORANGE}"/></svg>'
     made = themed(drawing)
@@ -232,13 +186,8 @@ def test_a_script_stays_where_it_has_something_to_do():
     assert without_idle_scripts(f"{script}<pre>a</pre>") == f"{script}<pre>a</pre>"
     other = '<script src="other.js"></script>\n<p>a</p>'
     assert without_idle_scripts(other) == other
-
-
-def test_settings_of_mathjax_stay_with_it():
     settings = "<script>window.MathJax = {}</script>\n"
     assert without_idle_scripts(f"{settings}<p>a</p>") == "<p>a</p>"
-    with_formula = f'{settings}<span class="math notranslate">x</span>'
-    assert without_idle_scripts(with_formula) == with_formula
 
 
 def test_each_line_of_code_is_an_element():
@@ -268,24 +217,15 @@ def styles(text, words):
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (".used{a:b}", ".used{a:b}"),
-        (".unused{a:b}", ""),
         (".used .unused{a:b}", ""),
         (".used,.unused{a:b}", ".used{a:b}"),
-        ("p{a:b}", "p{a:b}"),
         ("p:not(.unused){a:b}", "p:not(.unused){a:b}"),
         ("@media print{.unused{a:b}}", ""),
-        ("@media print{.used{a:b}}", "@media print{.used{a:b}}"),
         ("@font-face{font-family:a}", "@font-face{font-family:a}"),
     ],
 )
 def test_a_rule_stays_if_some_page_can_have_its_classes(text, expected):
     assert styles(text, {"used"}) == expected
-
-
-def test_classes_within_brackets_are_not_required():
-    prelude = tinycss2.parse_component_value_list("a.x:is(.y, .z) > .w")
-    assert classes_in(prelude) == {"x", "w"}
 
 
 def test_every_coloured_box_says_what_its_formulas_are_printed_on():
@@ -297,97 +237,6 @@ def test_every_coloured_box_says_what_its_formulas_are_printed_on():
     grounds = set(re.findall(r"div\.(\w+) \{ --ground: color-mix", style))
     assert {"definition", "proposition"} <= kinds
     assert kinds - {"proof"} <= grounds
-
-
-EXPLAINING = """<dl class="glossary"><dt id="term-nat">nat<a class="headerlink">#</a></dt>
-<dd id="x"><p>A unit of <a href="#b">surprise</a>.</p><p class="introduced">there</p></dd></dl>
-<div class="proof proposition" id="prop-a"><p id="y">Let <a class="headerlink">#</a> it.</p></div>
-<div class="note" id="note">no</div>"""
-
-
-def test_what_a_page_explains_has_no_links_and_no_anchors():
-    assert explained(EXPLAINING) == {
-        "term-nat": "<p>A unit of surprise.</p>",
-        "prop-a": '<div class="proof proposition"><p>Let it.</p></div>',
-    }
-
-
-def test_a_page_shows_what_its_own_links_lead_to_once_each():
-    link = '<a class="reference internal" href="%s">nat</a>'
-    to = link % "../glossary.html#term-nat"
-    page = f"<body>{to}{to}{link % '#own'}{link % '../glossary.html#none'}</body>"
-    asked = []
-
-    def explanation(name, anchor):
-        asked.append(name)
-        known = {"book/a/b.html": {"own": "<p>I</p>"}, "book/glossary.html": {"term-nat": "N"}}
-        return known[name].get(anchor)
-
-    made = with_previews(page, "book/a/b.html", explanation)
-    assert set(asked) == {"book/glossary.html", "book/a/b.html"}
-    assert made == page.replace(
-        "</body>",
-        '<template data-preview="../glossary.html#term-nat">N</template>\n'
-        '<template data-preview="#own"><p>I</p></template>\n</body>',
-    )
-
-
-def test_a_number_of_arxiv_becomes_a_link():
-    made = nodes.paragraph("", "", *linked("A. arXiv:1607.06450, 2016. B."))
-    assert made.astext() == "A. arXiv:1607.06450, 2016. B."
-    (link,) = made.findall(nodes.reference)
-    assert (link.astext(), link["refuri"]) == (
-        "arXiv:1607.06450",
-        "https://arxiv.org/abs/1607.06450",
-    )
-    assert linked("none") == [nodes.Text("none")]
-
-
-@pytest.mark.parametrize(
-    ("exercise", "named"),
-    [
-        (" Exercise 3.4 (By how much (or not) ★★)", "Exercise 3.4"),
-        (" Exercise 3.4", "Exercise 3.4"),
-    ],
-)
-def test_a_solution_is_called_so_and_tells_by_number_whose_it_is(exercise, named):
-    link = nodes.reference("", "", nodes.Text(exercise), refuri="#ex")
-    title = nodes.title("", "", nodes.Text("Solution to"), link)
-    page = nodes.container("", solution_node("", title), nodes.paragraph("", "It is."))
-    book_site.ShortenSolutionTitles.run(SimpleNamespace(document=page))
-    word, whose = title.children
-    assert (word.astext(), whose.astext()) == ("Solution", f" to {named}")
-    assert whose["classes"] == ["whose"]  # out of sight, but for paper and for who hears the page
-    assert not list(title.findall(nodes.reference))
-
-
-CONTENTS = """<p class="caption"><span>One</span></p>
-<ul><li><a href="#">1. A</a></li><li><a href="b.html">2. B</a></li></ul>
-<p class="caption"><span>Back matter</span></p><ul><li><a href="c.html">C</a></li></ul>"""
-
-
-def test_the_contents_say_how_long_each_chapter_and_each_part_takes():
-    found = [Chapter("x/a", 0, frozenset(), 65), Chapter("x/b", 0, frozenset(), 25)]
-    soup = BeautifulSoup(CONTENTS, "html.parser")
-    for _ in range(2):  # the theme may ask twice, and then gives the same soup
-        with_times(soup, found, {"a": "#", "b": "b.html"})
-    lines = [element.get_text() for element in soup.select("p, li")]
-    assert lines == ["One 1.5 hours", "1. A 65 min", "2. B 25 min", "Back matter", "C"]
-
-
-def table(name):
-    row = nodes.row("", nodes.entry("", nodes.paragraph("", "a")), nodes.entry())
-    body = nodes.tbody("", row)
-    head = nodes.thead("", nodes.row("", nodes.entry(), nodes.entry()))
-    return nodes.table("", nodes.tgroup("", head, body), classes=[name])
-
-
-@pytest.mark.parametrize(("name", "folds"), [("topics", 1), ("other", 0)])
-def test_the_last_column_of_a_table_of_topics_is_folded(name, folds):
-    page = nodes.container("", table(name))
-    fold_assertions(None, page, "page")
-    assert sum("<details>" in raw.astext() for raw in page.findall(nodes.raw)) == folds
-    assert not list(next(page.findall(nodes.thead)).findall(nodes.raw))
 
 
 def test_a_recorded_figure_says_where_and_when(tmp_path):
@@ -408,10 +257,3 @@ def test_a_recorded_figure_says_where_and_when(tmp_path):
     page.write_text("", encoding="utf-8")
     with pytest.raises(ValueError, match="no record is read"):
         mark(app, nodes.container("", nodes.caption("", "", nodes.Text("Recorded."))))
-
-
-@pytest.mark.parametrize("path", chapters(ROOT), ids=lambda path: path.stem)
-def test_a_recorded_figure_has_a_record_for_its_badge(path):
-    text = path.read_text(encoding="utf-8")
-    if f"{WORD}'" in text:
-        assert RECORD.search(text)

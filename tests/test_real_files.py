@@ -1,8 +1,11 @@
 """Files of others: GPT-2's own tokenizer, and what `tokenizers` and `transformers` write."""
 
+import copy
 import json
 import os
 from contextlib import nullcontext
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -16,12 +19,13 @@ from gpt2_files import write_gpt2_files
 from local_server import hub
 from tiktoken.load import data_gym_to_mergeable_bpe_ranks
 
+from next_token.folders import load_hugging_face, open_tokenizer
 from src.gpt import pretrained
 from src.gpt.gpt2 import GPT, GPTConfig
 from src.gpt.released import open_run
-from src.tokens import files as tokenizer_files
 from src.tokens.bpe import GPT2_PATTERN, BytePairTokenizer
 from src.tokens.bytes import END
+from src.tokens.files import bytes_to_unicode, from_spellings, load_gpt2, save_gpt2
 
 TEXTS = json.loads((Path(__file__).parent / "conformance/texts.json").read_text(encoding="utf-8"))
 ALL = [text for texts in TEXTS.values() for text in texts]
@@ -35,7 +39,7 @@ def files(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def gpt2(files):
-    return BytePairTokenizer.load_gpt2(files)
+    return load_gpt2(files)
 
 
 @pytest.fixture(scope="module")
@@ -77,11 +81,11 @@ class Counted(str):
 
 def looks(n_merges):
     """How often keys are looked at while a tokenizer of so many merges is read."""
-    alphabet = list(tokenizer_files.bytes_to_unicode().values())
+    alphabet = list(bytes_to_unicode().values())
     pairs = [(a, b) for a in alphabet for b in alphabet][:n_merges]
     vocab = {token: number for number, token in enumerate([*alphabet, *map("".join, pairs)])}
     Counted.looked = 0
-    tokenizer_files.from_spellings(vocab, [(Counted(a), b) for a, b in pairs], {})
+    from_spellings(vocab, [(Counted(a), b) for a, b in pairs], {})
     return Counted.looked
 
 
@@ -139,7 +143,7 @@ def test_each_form_of_gpt2s_tokenizer_json_is_gpt2s_tokenizer_in_a_released_fold
     write(files, path)
     peer = tokenizers.Tokenizer.from_file(str(path))
     peer.encode_special_tokens = True
-    ours = BytePairTokenizer.load_hugging_face(path, (END,))
+    ours = load_hugging_face(path, (END,))
     assert ours.specials == {END: 50_256}
     assert ours.merges == gpt2.merges
     for text in ALL:
@@ -147,7 +151,7 @@ def test_each_form_of_gpt2s_tokenizer_json_is_gpt2s_tokenizer_in_a_released_fold
     with pytest.raises(FileNotFoundError, match=r"vocab\.json and merges\.txt or tokenizer\.json"):
         open_run(pretrained.save(small(), tmp_path / "released"))
     path.rename(tmp_path / "released" / path.name)
-    run = open_run(tmp_path / "released")
+    run = open_run(tmp_path / "released", read_tokenizer=open_tokenizer)
     assert run.end == 50_256
     assert run.tokenizer.encode("Hello world") == [15_496, 995]
 
@@ -156,9 +160,65 @@ def test_a_special_token_that_a_file_has_only_in_its_vocabulary_must_be_named(fi
     path = tmp_path / "tokenizer.json"
     by_tokenizers(files, path)
     with pytest.raises(ValueError, match=r"got 1 others, such as '<\|endoftext\|>'; .*specials="):
-        BytePairTokenizer.load_hugging_face(path)
+        load_hugging_face(path)
     with pytest.raises(ValueError, match=r"the special tokens \['<\|pad\|>'\] in the file"):
-        BytePairTokenizer.load_hugging_face(path, (END, "<|pad|>"))
+        load_hugging_face(path, (END, "<|pad|>"))
+
+
+WRONG = {
+    ("model", "type"): ["WordPiece"],
+    ("model", "dropout"): [0.1],
+    ("model", "byte_fallback"): [True],
+    ("model", "ignore_merges"): [True],
+    ("model", "end_of_word_suffix"): ["</w>"],
+    ("model", "continuing_subword_prefix"): ["##"],
+    ("model", "merges", 0): ["a b c", ["a", 1], 7],
+    ("model", "vocab"): [[]],
+    ("model", "vocab", "a"): [10**6],
+    ("model", "vocab", "more"): [340],
+    ("added_tokens", 0): ["<|pad|>", {"special": True}],
+    ("added_tokens", 0, "lstrip"): [True],
+    ("added_tokens", 0, "single_word"): [True],
+    ("added_tokens", 0, "special"): [False],
+    ("added_tokens", 0, "content"): ["Ġt"],
+    ("added_tokens", 0, "id"): [3],
+    ("pre_tokenizer",): [None],
+    ("pre_tokenizer", "type"): ["Whitespace"],
+    ("pre_tokenizer", "add_prefix_space"): ["yes"],
+    ("normalizer",): [{"type": "NFKC"}],
+    ("truncation",): [{"max_length": 8, "strategy": "LongestFirst", "stride": 0}],
+    ("padding",): [{"strategy": {"Fixed": 8}, "pad_id": 0, "pad_token": END}],
+    ("post_processor",): [{"type": "TemplateProcessing"}],
+}
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    """The `tokenizer.json` of a few merges that the library `tokenizers` wrote."""
+    folder = tmp_path_factory.mktemp("small")
+    save_gpt2(BytePairTokenizer([(97, 98), (256, 99)], (END, "<|pad|>")), folder)
+    peer = tokenizers.ByteLevelBPETokenizer(f"{folder}/vocab.json", f"{folder}/merges.txt")
+    peer.add_special_tokens([END, "<|pad|>"])
+    return json.loads(peer.to_str())
+
+
+def test_it_is_read_as_it_was_written(written, tmp_path):
+    path = tmp_path / "tokenizer.json"
+    path.write_text(json.dumps(written), encoding="utf-8")
+    ours = load_hugging_face(path)
+    assert ours.encode(f"abc {END}", (END,)) == [257, 32, 258]
+    assert ours.specials == {END: 258, "<|pad|>": 259}
+
+
+@pytest.mark.parametrize("keys", WRONG)
+def test_what_would_give_other_ids_is_refused_by_the_files_name(written, tmp_path, keys):
+    path = tmp_path / "tokenizer.json"
+    for value in WRONG[keys]:
+        content = copy.deepcopy(written)
+        reduce(getitem, keys[:-1], content)[keys[-1]] = value
+        path.write_text(json.dumps(content), encoding="utf-8")
+        with pytest.raises(ValueError, match=r"tokenizer\.json: "):
+            load_hugging_face(path)
 
 
 def template(*pieces):
@@ -180,20 +240,18 @@ START = {"SpecialToken": {"id": END, "type_id": 0}}
         ({"type": "BertProcessing", "sep": [END, 0], "cls": [END, 0]}, True),
     ],
 )
-def test_a_post_processor_is_read_if_it_adds_no_token(tmp_path, post, adds):
+def test_a_post_processor_is_read_if_it_adds_no_token(written, tmp_path, post, adds):
     path = tmp_path / "tokenizer.json"
-    BytePairTokenizer([(97, 98)]).save_hugging_face(path)
-    content = json.loads(path.read_text(encoding="utf-8"))
-    path.write_text(json.dumps(content | {"post_processor": post}), encoding="utf-8")
-    refusal = pytest.raises(ValueError, match="a template that adds no token")
+    path.write_text(json.dumps(written | {"post_processor": post}), encoding="utf-8")
+    refusal = pytest.raises(ValueError, match=r"other ids than ours, got .*post_processor")
     with refusal if adds else nullcontext():
-        assert BytePairTokenizer.load_hugging_face(path).encode("abc") == [256, 99]
+        assert load_hugging_face(path).encode("abcd") == [257, 100]
 
 
 def test_saving_gpt2s_files_makes_the_folder(tmp_path):
     tokenizer = BytePairTokenizer([(97, 98)])
-    tokenizer.save_gpt2(tmp_path / "new" / "folder")
-    assert BytePairTokenizer.load_gpt2(tmp_path / "new" / "folder").merges == tokenizer.merges
+    save_gpt2(tokenizer, tmp_path / "new" / "folder")
+    assert load_gpt2(tmp_path / "new" / "folder").merges == tokenizer.merges
 
 
 # ---- a released model, from a server to the prompt -------------------------------------------
@@ -219,7 +277,10 @@ def test_a_downloaded_gpt2_is_ready_to_use(tmp_path):
 
 @pytest.mark.parametrize(
     ("tokens", "message"),
-    [(50_304, "50,257 tokens.*one for 50,304: .*padded"), (50_000, "cannot read them all")],
+    [
+        (50_304, "50,257 tokens.*one for 50,304: .*padded"),
+        (50_000, "one for 50,000: are they of two"),
+    ],
 )
 def test_a_model_of_another_size_than_its_tokenizer_is_refused(files, tmp_path, tokens, message):
     write_gpt2_files(tmp_path)

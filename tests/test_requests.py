@@ -115,8 +115,6 @@ def test_opinions_are_all_there_are_and_each_is_there_once():
     assert len(set(texts)) == len(texts) == 3 * 24 * 3 + 3 * 24 + 24 * 24 == 864
     for text in texts[::13]:
         assert WORLD.log_prob(f"this film was great . {text}") > -math.inf
-    with pytest.raises(ValueError, match="expected a topic"):
-        opinions("opera")
 
 
 @pytest.mark.parametrize(

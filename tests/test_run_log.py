@@ -7,13 +7,13 @@ import torch
 import training_runs
 
 from next_token import run_log
+from next_token.engines import RunTraining, train
 from next_token.run_log import RunLog
 from src.gpt.gpt2 import GPT, GPTConfig
-from src.gpt.training import TrainConfig, train
 from src.likelihood.fitting import History
 from src.tokens.bytes import ByteTokenizer
 
-CONFIG = TrainConfig(steps=10, learning_rate=0.01, warm_up=3, every=4, save_every=2)
+CONFIG = RunTraining(steps=10, learning_rate=0.01, warm_up=3, every=4, save_every=2)
 
 
 def logged(folder, *, after=None, resume=False, say=None, **more):
@@ -23,7 +23,7 @@ def logged(folder, *, after=None, resume=False, say=None, **more):
         training_runs.numbered(),
         CONFIG,
         validation=training_runs.held_out(),
-        keepers=[keeper],
+        log=keeper,
         **{"folder": folder, "resume": resume, "after": after, "progress": False},
     )
 

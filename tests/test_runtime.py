@@ -29,8 +29,8 @@ def test_unasked_the_best_device_is_taken(monkeypatch, cuda, mps, best):
 
 
 @pytest.mark.parametrize("name", ["gpu", "cuda:x", "CPU", "tpu"])
-def test_an_unknown_device_is_named_with_the_known_ones(name):
-    with pytest.raises(ValueError, match=rf"'cpu', 'cuda', 'mps'.*got '{name}'"):
+def test_an_unknown_device_is_named_with_those_that_are_here(name):
+    with pytest.raises(ValueError, match=rf"this machine has, of \['cpu'\], got '{name}'"):
         runtime.device(name)
 
 
@@ -67,7 +67,7 @@ def test_one_seed_repeats_all_four_generators():
 
 @pytest.mark.parametrize("seed", [-1, 2**32])
 def test_a_seed_out_of_range_is_refused(seed):
-    with pytest.raises(ValueError, match=f"got {seed}"):
+    with pytest.raises(ValueError, match="between 0 and"):
         runtime.seed_everything(seed)
 
 

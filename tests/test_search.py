@@ -27,16 +27,11 @@ def pages_of(labels):
     return {LABELS[label] for label in ([labels] if isinstance(labels, str) else labels)}
 
 
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        ("colour", "color"),
-        ("quantisation", "quantization"),
-        ("modelling", "modeling"),
-        ("back-propagation", "backpropagation"),
-        ("centre", "center"),
-    ],
-)
+SPELLINGS = {"colour": "color", "modelling": "modeling", "back-propagation": "backpropagation"}
+SPELLINGS |= {"quantisation": "quantization", "centre": "center"}
+
+
+@pytest.mark.parametrize(("one", "other"), SPELLINGS.items())
 def test_two_spellings_are_one_word(one, other):
     assert set(words(other)) <= set(words(one))
     assert phrases(other) <= phrases(one)

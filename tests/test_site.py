@@ -9,7 +9,6 @@ but those to the little server of `browsing.py` is refused, and a refused reques
 import functools
 import importlib
 import importlib.util
-import io
 import json
 import re
 import zipfile
@@ -21,9 +20,8 @@ from urllib.parse import unquote, urldefrag, urljoin, urlsplit
 import nbformat
 import pytest
 import yaml
-from browsing import DESK, PHONE, ROOT, SITE, Visit, contrast, find_chromium, served
+from browsing import DESK, PHONE, ROOT, SITE, Visit, served
 from measure_pages import KEPT, SIZES, measured
-from PIL import Image
 from reference import chapters_of, modules
 from seen import drawn
 from shown import SPAN
@@ -59,7 +57,7 @@ def outside_requests(visit, site):
 
 
 def script_errors(visit, site):
-    """Uncaught errors, and lines that the console counts as errors."""
+    """Uncaught errors, and lines that the console counts as errors, such as of missing files."""
     return visit.errors
 
 
@@ -70,24 +68,6 @@ def unrendered_formulas(visit, site):
           .filter(e => !e.querySelector("mjx-container")
                        || e.querySelector("mjx-merror, mjx-mtext[style*='color: red']"))
           .map(e => e.textContent)"""
-    )
-
-
-def images_without_words(visit, site):
-    """Images that say nothing to who cannot see them."""
-    return visit.page.evaluate(
-        """() => [...document.querySelectorAll("img")]
-          .filter(e => !e.alt.trim()).map(e => e.getAttribute("src"))"""
-    )
-
-
-def broken_images(visit, site):
-    """Images whose file is missing or cannot be drawn."""
-    return visit.page.evaluate(
-        """async () => { const bad = [];
-          for (const e of document.images) { e.loading = "eager"; await e.decode().catch(() => {});
-            if (!e.naturalWidth) bad.push(e.getAttribute("src")); }
-          return bad; }"""
     )
 
 
@@ -265,8 +245,6 @@ AT_A_DESK = (
     script_errors,
     unrendered_formulas,
     source_left_in_text,
-    images_without_words,
-    broken_images,
     dead_links,
 )
 ON_A_PHONE = (
@@ -296,22 +274,7 @@ FAULTS = {
         '<script src="https://cdn.example.org/x.js"></script>',
         {"outside_requests", "script_errors"},  # the refused request is a console error as well
     ),
-    "a style sheet from outside": (
-        "<style>@import url('https://fonts.example.org/x.css');</style>",
-        {"outside_requests", "script_errors"},
-    ),
     "an uncaught error": ("<script>nothing.here()</script>", {"script_errors"}),
-    "a console error": ("<script>console.error('no')</script>", {"script_errors"}),
-    "a formula without MathJax": (FORMULA % "x", {"unrendered_formulas"}),
-    "a formula cut short": (MATHJAX + FORMULA % r"\frac{1", {"unrendered_formulas"}),
-    "a formula with an error": (
-        # MathJax's red on yellow is hard to read, which is another fault: in some browsers only.
-        "<style>mjx-merror { color: black !important; background: white !important }</style>"
-        "<style>[data-theme=dark] mjx-merror * { color: black !important }</style>"
-        + MATHJAX
-        + FORMULA % "x^1^2",
-        {"unrendered_formulas"},
-    ),
     "a formula with an unknown macro": (MATHJAX + FORMULA % r"\none x", {"unrendered_formulas"}),
     "a formula that slides without a bar": (
         "<style>.math { display: inline-block; max-width: 4em; overflow-x: auto }</style>"
@@ -320,19 +283,10 @@ FAULTS = {
         {"formulas_without_an_end", "inaccessible"},
     ),
     "a formula that stayed source": (r"<p>so $o = 2</p><p>\frac85$</p>", {"source_left_in_text"}),
-    "a table that stayed source": ("<p>| | a | |:—|—:| | b | 1 |</p>", {"source_left_in_text"}),
-    "a role that stayed source": ("<p>see {ref}`there`</p>", {"source_left_in_text"}),
-    "a page that loads too much": (
-        '<img src="big.svg" alt="big">',
-        {"too_heavy"},
-    ),
+    "a page that loads too much": ('<img src="big.svg" alt="big">', {"too_heavy"}),
     "a line that is cut off": (
         "<pre style='overflow-x: auto'>" + "long " * 200 + "</pre>",
-        {
-            "cut_off_without_a_sign",
-            "broken_on_paper",
-            "inaccessible",
-        },  # nor can paper or keys slide
+        {"cut_off_without_a_sign", "broken_on_paper", "inaccessible"},  # nor can keys slide it
     ),
     "a formula at which Tab stops": (
         MATHJAX + FORMULA % "x" + "<i class=math><mjx-container tabindex=0>x</mjx-container></i>",
@@ -348,18 +302,10 @@ FAULTS = {
         "<pre><span class=n>one</span> <span class=n>two</span> <span class=k>three</span></pre>",
         {"inaccessible"},
     ),
-    "an image without alt": ('<img src="dot.svg">', {"images_without_words", "inaccessible"}),
-    "an image with an empty alt": (
-        '<img src="dot.svg" alt=" ">',
-        {"images_without_words", "inaccessible"},
-    ),
-    "an image that is missing": (
-        '<img src="none.svg" alt="none">',
-        {"broken_images", "script_errors"},
-    ),
+    "an image without alt": ('<img src="dot.svg">', {"inaccessible"}),
+    "an image that is missing": ('<img src="none.svg" alt="none">', {"script_errors"}),
     "a link to no file": ('<a href="none.html">x</a>', {"dead_links"}),
     "a link to no place": ('<a href="other.html#none">x</a>', {"dead_links"}),
-    "a link to no place on this page": ('<a href="#none">x</a>', {"dead_links"}),
     "a table cut off": (
         '<div style="overflow:hidden"><table style="width:600px"><td>wide</td></table></div>',
         {"cut_off_on_a_phone"},
@@ -409,11 +355,6 @@ def test_a_planted_fault_is_found(browser, tmp_path, fault):
 def test_the_landing_page_may_weigh_less_than_others(browser, tmp_path):
     site = tiny_site(tmp_path, MATHJAX + FORMULA % r"\frac{1}{2}")
     assert findings(browser, site, "index.html") == {"too_heavy"}
-
-
-def test_a_missing_browser_is_reported_as_missing(monkeypatch, tmp_path):
-    monkeypatch.setenv("CHROMIUM", str(tmp_path / "none"))
-    assert find_chromium() is None
 
 
 # 3. The built book
@@ -476,11 +417,10 @@ def on(*pages, now=DRAWN):
 QUICK = [(claim, size) for claim, size in CLAIMS if claim is not inaccessible]
 
 
-@pytest.mark.parametrize(
-    ("claim", "size"),
-    QUICK,
-    ids=[f"{claim.__name__}-{size['width']}" for claim, size in QUICK],
-)
+NAMES = [f"{claim.__name__}-{size['width']}" for claim, size in QUICK]
+
+
+@pytest.mark.parametrize(("claim", "size"), QUICK, ids=NAMES)
 @on(*PAGES)
 def test_page_has_none_of(visit, claim, size):
     found = claim(visit, SITE)
@@ -608,32 +548,12 @@ def test_a_switch_shows_no_code_or_all_of_it_and_is_remembered(browser):
     context.close()
 
 
-@on(*NUMBERED)
-def test_what_only_checks_is_a_bar_that_says_so(visit):
-    """Every cell of assertions alone, and no other; a bar says how many there are."""
-    for bar in visit.page.locator("details.checks").all():
-        code = bar.locator("pre").first.text_content()
-        asserted = len(re.findall(r"^ *assert\b", code, re.MULTILINE))
-        said = bar.locator("summary").text_content()
-        assert (f"{asserted} assertion" in said) == (asserted > 0), code
-        assert "checked" in said or "for the text" in said
-
-
 @on(NUMBERED[0])
 def test_a_bar_opens(visit):
     bar = visit.page.locator("details.checks:visible").first  # not one inside of a folded box
     assert not bar.locator("pre").first.is_visible()
     bar.locator("summary").click()
     assert bar.locator("pre").first.is_visible()
-
-
-@on(*CHAPTERS)
-def test_a_figure_stands_above_its_code(visit):
-    before = visit.page.evaluate(
-        """() => [...document.querySelectorAll("main .tag_hide-input > details + .cell_output")]
-          .map(e => e.previousElementSibling.textContent.trim().slice(0, 80))"""
-    )
-    assert not before
 
 
 @on(*NUMBERED)
@@ -650,26 +570,6 @@ def test_signs_are_in_the_font_of_icons_and_none_is_a_bell(visit):
     assert expected <= {content.strip('"') for content, _ in signs}
     assert not [family for _, family in signs if "Font Awesome" not in family]
     assert not [content for content, _ in signs if "\uf0f3" in content]
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@on("book/likelihood/text_probability.html", "book/likelihood/evaluation.html")
-def test_a_formula_in_a_box_has_the_ground_of_the_box(scheme, visit):
-    """What covers the shade at an edge, see `custom.css`, must not be seen itself."""
-    page = visit.page
-    page.evaluate("theme => { document.documentElement.dataset.theme = theme }", scheme)
-    formulas = page.locator("main div:is(.definition, .proposition, .exercise) div.math").all()
-    assert formulas
-    for formula in formulas:
-        formula.scroll_into_view_if_needed()
-        place = formula.bounding_box()
-        beside, within = (
-            Image.open(io.BytesIO(page.screenshot(clip={"x": x, "y": y, "width": 2, "height": 2})))
-            for x, y in [(place["x"] - 8, place["y"] + 4), (place["x"] + 8, place["y"] + 4)]
-        )
-        colours = [image.convert("RGB").getpixel((0, 0)) for image in (beside, within)]
-        assert max(abs(a - b) for a, b in zip(*colours, strict=True)) <= 2, colours
-    page.evaluate("() => { document.documentElement.dataset.theme = 'light' }")
 
 
 @on(*NUMBERED)
@@ -690,15 +590,6 @@ def test_a_solution_is_a_row_without_a_link_and_says_whose_it_is_on_paper_only(v
         assert found == [expected] * len(numbers)
 
 
-@on(*NUMBERED)
-def test_the_contents_say_how_long_a_chapter_takes_as_its_own_box_does(visit):
-    here = visit.page.locator(".bd-sidebar-primary li.current > a .time")
-    (said,) = here.all_text_contents()
-    head = visit.page.locator(".chapter-head .time").inner_text()
-    minutes = re.search(r"(\d+) minutes? to read", head)[1]
-    assert said == f"{minutes} min"
-
-
 @on(PAGES[0], "book/gpt/sampling.html")
 def test_the_contents_say_how_long_each_chapter_and_each_part_takes(visit):
     contents = visit.page.locator(".bd-sidebar-primary .bd-links")
@@ -708,68 +599,35 @@ def test_the_contents_say_how_long_each_chapter_and_each_part_takes(visit):
     assert all(re.fullmatch(r"\d+(\.5)? hours", said) for said in parts)
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
 @on(PAGES[0], "book/gpt/sampling.html", "book/glossary.html")
-def test_each_button_at_the_top_of_a_phone_has_a_word_that_is_part_of_its_name(scheme, visit):
-    page = visit.page
-    page.add_style_tag(content="* { transition: none !important }")  # colours, not changes
+def test_each_button_at_the_top_of_a_phone_has_a_word_that_is_part_of_its_name(visit):
     visit.resize(PHONE)
-    page.evaluate("theme => { document.documentElement.dataset.theme = theme }", scheme)
-    buttons = page.locator(".bd-header-article button:visible:not(.dropdown-item)")
+    buttons = visit.page.locator(".bd-header-article button:visible:not(.dropdown-item)")
     found = buttons.evaluate_all(
         """buttons => buttons.map(e => {
           const box = e.getBoundingClientRect(), style = getComputedStyle(e, "::after");
-          return {word: style.content.replaceAll('"', ""), ink: style.color,
-            ground: getComputedStyle(e.closest(".bd-header-article")).backgroundColor,
-            size: parseFloat(style.fontSize), name: e.ariaLabel ?? e.textContent.trim(),
-            shown: style.display, left: box.left, right: box.right, height: box.height}; })"""
+          return {word: style.content.replaceAll('"', ""), size: parseFloat(style.fontSize),
+            name: e.ariaLabel ?? e.textContent.trim(), left: box.left, right: box.right,
+            height: box.height}; })"""
     )
-    visit.resize(DESK)
-    page.evaluate("() => { document.documentElement.dataset.theme = 'light' }")
     assert len(found) >= 4
     for each, following in pairwise([*found, {"left": PHONE["width"]}]):
         assert each["word"] not in ("none", "normal", ""), each
-        assert each["shown"] == "block"
         assert not each["name"] or each["word"].lower() in each["name"].lower()
         assert each["size"] >= 11
         assert each["height"] >= 44
         assert each["right"] <= following["left"] + 1, "words lie on each other"
-        assert contrast(each["ink"], each["ground"]) >= 4.5
-
-
-@on(*NUMBERED)
-def test_no_chapter_begins_with_a_wall_of_imports(visit):
-    assert not visit.page.locator("main div.cell_input").first.is_visible()
-
-
-ROOM = 1.03  # machines and fonts differ
-
-
-def worse(now, before):
-    """What of a page's numbers has become worse (`measure_pages.py`)."""
-    return [
-        f"{what}: {now[what]}, before {before[what]}"
-        for what in ("heading", "picture", "caption", "cut")
-        if now[what] > ROOM * before[what]
-    ]
-
-
-def test_a_worse_page_is_found():
-    before = {"heading": 400, "picture": 900, "caption": 60, "cut": 0}
-    assert not worse(before | {"heading": 408}, before)
-    assert worse(before | {"heading": 420}, before) == ["heading: 420, before 400"]
-    assert worse(before | {"cut": 1}, before) == ["cut: 1, before 0"]
 
 
 @on(*NUMBERED)
 def test_a_page_only_gets_better(visit):
     """A ratchet: `python tests/measure_pages.py --keep` writes what is won."""
     kept = json.loads(KEPT.read_text(encoding="utf-8"))[visit.name]
-    found = {}
     for size, window in SIZES.items():
         visit.resize(window)
-        found[size] = worse(measured(visit.page), kept[size])
-    assert found == {size: [] for size in SIZES}
+        now = measured(visit.page)
+        for what in ("heading", "picture", "caption", "cut"):  # machines and fonts differ by 3 %
+            assert now[what] <= 1.03 * kept[size][what], (size, what)
 
 
 def test_a_part_of_the_book_only_gets_shorter_and_shows_less_code():
@@ -804,86 +662,6 @@ def test_no_traceback_names_a_folder(visit):
 def test_no_output_shows_a_warning_of_python(visit):
     shown = visit.page.locator(".cell_output pre").all_text_contents()
     assert not [text for text in shown if re.search(r"[A-Za-z]Warning: ", text)]
-
-
-SHIFTS = """window.shifted = 0;
-  new PerformanceObserver(list => list.getEntries().forEach(each => shifted += each.value))
-    .observe({type: "layout-shift", buffered: true});"""
-
-
-@pytest.mark.parametrize("page", ["index", "gpt/both_sides", "gpt/sampling", "attention/positions"])
-def test_nothing_shifts_while_a_page_loads(browser, address, page):
-    """As browsers measure it: part of the window times part of its height; 0.1 counts as good.
-
-    The least of three loads: on a busy machine the face of the text may come late.
-    """
-
-    def shift():
-        context = browser.new_context(viewport=DESK)
-        context.add_init_script(SHIFTS)
-        visit = Visit(context, f"{address}/book/{page}.html")
-        visit.page.wait_for_timeout(500)
-        found = visit.page.evaluate("shifted")
-        context.close()
-        return found
-
-    assert any(shift() < 0.1 for _ in range(3))
-
-
-LONG = 0.05  # seconds for which a page may be busy and still answer at once
-PLAIN = "data:text/html,<title>Plain</title>" + 3_000 * ("<p>" + 40 * "words ")
-TIMES = 9  # as long as that plain page of 120,000 words, which has no style, script or formula
-
-
-def seconds_until_it_answers(browser, url):
-    """For how long a page computes until its scripts have begun and no long task is to come.
-
-    The time is that of the page's own thread. Time by the clock would count the programs that run
-    beside it on the same processors.
-    """
-    context = browser.new_context(viewport=DESK)
-    context.set_default_timeout(120_000)
-    browser.start_tracing(categories=["devtools.timeline", "toplevel"])
-    try:
-        Visit(context, url)  # until all formulas are set
-    finally:
-        events = json.loads(browser.stop_tracing())["traceEvents"]
-        context.close()
-    threads = {}
-    for event in sorted(events, key=lambda e: (e["ts"], -e.get("dur", 0))):
-        threads.setdefault((event["pid"], event["tid"]), []).append(event)
-    named = [(events, [e["name"] for e in events]) for events in threads.values()]
-    named = [each for each in named if "MarkDOMContent" in each[1]]
-    events, _ = max(named, key=lambda each: each[1].count("Layout"))
-    marks = [e for e in events if e["name"] == "MarkDOMContent"]  # of images and others, too
-    frame = marks[0]["args"]["data"]["frame"]
-    begun = max(e["ts"] for e in marks if e["args"]["data"]["frame"] == frame)
-    spent, answers, end = 0, 0, 0
-    for event in events:
-        if event["ph"] == "X" and event["ts"] >= end:  # it is within no other
-            took, end = event.get("tdur", 0) / 1e6, event["ts"] + event["dur"]
-            spent += took
-            answers = spent if took > LONG or event["ts"] <= begun else answers
-    return answers
-
-
-def longest(measure, n=4):
-    return sorted(NUMBERED, key=lambda page: measure(source_of(page)))[-n:]
-
-
-@pytest.mark.parametrize("page", sorted({*longest(len), *longest(lambda text: text.count("$"))}))
-def test_a_page_answers_soon(browser, address, page):
-    """The longest chapters, and those with most formulas, beside a plain page; the best of three.
-
-    How fast a machine is does not count, nor how busy: both pages are loaded in one run.
-    """
-    times = []
-    for _ in range(3):
-        plain = seconds_until_it_answers(browser, PLAIN)
-        times.append(seconds_until_it_answers(browser, f"{address}/{page}") / plain)
-        if times[-1] <= TIMES:
-            return
-    pytest.fail(f"{page} takes {min(times):.1f} times as long as a plain page, at most {TIMES}")
 
 
 def letters_below(pixels, visit):
@@ -970,13 +748,15 @@ def test_alt_and_p_leave_the_text_large_and_alone_and_arrows_turn_its_sections(b
     context.close()
 
 
-def test_search_answers_while_one_types(context, address):
-    visit = Visit(context, f"{address}/{PAGES[0]}")
-    visit.page.keyboard.press("Control+k")
-    visit.page.keyboard.type("softmax")
-    visit.page.wait_for_selector("#pst-search-dialog a[href*='maximum_likelihood']")
-    assert "search.html" not in visit.page.url
-    visit.page.close()
+def test_search_answers_while_one_types_and_on_a_page_of_its_own(context, address):
+    page = Visit(context, f"{address}/{PAGES[0]}").page
+    page.keyboard.press("Control+k")
+    page.keyboard.type("softmax")
+    page.wait_for_selector("#pst-search-dialog a[href*='maximum_likelihood']")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#search-results li a")
+    assert "search.html?q=softmax" in page.url
+    page.close()
 
 
 def test_on_paper_the_solutions_come_last_and_then_go_back(context, address):
@@ -1051,23 +831,6 @@ def test_the_source_can_be_saved_and_holds_the_book(visit, tmp_path):
     download.value.save_as(tmp_path / "book.zip")
     with zipfile.ZipFile(tmp_path / "book.zip") as archive:
         assert {"next-token/Makefile", "next-token/book/index.md"} <= set(archive.namelist())
-
-
-@on(PAGES[0])
-def test_a_chapter_of_the_map_leads_to_its_page(visit):
-    links = visit.page.locator(".builds-on a")
-    assert links.count() == len(NUMBERED)
-    assert links.first.get_attribute("href") == "likelihood/text_probability.html"
-
-
-def test_the_search_field_of_a_page_leads_to_results(context, address):
-    visit = Visit(context, f"{address}/{PAGES[0]}")
-    visit.page.keyboard.press("Control+k")
-    visit.page.keyboard.type("softmax")
-    visit.page.keyboard.press("Enter")
-    visit.page.wait_for_selector("#search-results li a")
-    assert "search.html?q=softmax" in visit.page.url
-    visit.page.close()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

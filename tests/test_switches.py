@@ -6,8 +6,9 @@ from oracles import gradients, greatest_difference, normal
 from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
-from src.attention.block import Block, FeedForward, RMSNorm, hidden_width, norm_of, rms_norm
-from src.attention.encoder_decoder import layer_windows
+from src.attention.block import Block
+from src.attention.config import BlockConfig
+from src.attention.feed_forward import FeedForward, RMSNorm, rms_norm
 from src.attention.heads import MultiHeadAttention, recorded_weights
 from src.attention.latent import LatentAttention, absorbed_attention, latent_attention
 from src.attention.masks import banded_mask
@@ -65,6 +66,14 @@ def small(**options):
 
 def encoder(**options):
     return EncoderLM(GPTConfig(V, **(SIZES | options)), generator=generator()).double()
+
+
+def part(**options):
+    return BlockConfig(**({"channels": C, "heads": HEADS} | options))
+
+
+def heads(**options):
+    return MultiHeadAttention(part(**options), generator=generator())
 
 
 def ids(length=T):
@@ -170,9 +179,8 @@ def test_rms_norm_written_out_is_torchs_and_so_is_the_module():
 
 @pytest.mark.parametrize("bias", [True, False])
 def test_a_gate_multiplies_what_is_expanded(bias):
-    module = FeedForward(
-        C, hidden=HIDDEN, activation=functional.silu, bias=bias, gated=True, generator=generator()
-    ).double()
+    config = part(hidden=HIDDEN, activation="silu", bias=bias, gated=True)
+    module = FeedForward(config, generator=generator()).double()
     x, gate = normal(B, T, C), module.gate(normal(B, T, C))
     by_hand = module.contract(gate / (1 + torch.exp(-gate)) * module.expand(x))
     assert greatest_difference(module(x), by_hand) < EXACT
@@ -180,9 +188,11 @@ def test_a_gate_multiplies_what_is_expanded(bias):
 
 @pytest.mark.parametrize(("channels", "width"), [(768, 2048), (22, 58), (3, 8)])
 def test_a_gated_network_of_the_usual_width_has_at_most_as_many_weights(channels, width):
-    assert hidden_width(channels, gated=True) == width
-    assert 0 <= 2 * channels * hidden_width(channels) - 3 * channels * width < 3 * channels
-    module = FeedForward(channels, gated=True, generator=generator())
+    config = part(channels=channels, heads=1, gated=True)
+    assert config.width == width
+    plain = part(channels=channels, heads=1).width
+    assert 0 <= 2 * channels * plain - 3 * channels * width < 3 * channels
+    module = FeedForward(config, generator=generator())
     assert module.gate.out_features == module.expand.out_features == width
 
 
@@ -220,7 +230,7 @@ def test_a_causal_model_without_positions_forgets_the_order_of_what_came_before(
 
 
 def test_grouped_heads_look_at_a_memory_too():
-    module = MultiHeadAttention(C, heads=6, kv_heads=2, head_channels=5, generator=generator())
+    module = heads(heads=6, kv_heads=2, head_channels=5)
     x, memory = normal(B, T, C).float(), normal(B, S, C, seed=2).float()
     with recorded_weights(module) as maps:
         module(x, memory)
@@ -229,7 +239,7 @@ def test_grouped_heads_look_at_a_memory_too():
 
 
 def test_normed_queries_and_keys_have_the_length_of_their_gains():
-    module = MultiHeadAttention(C, heads=2, qk_norm=True, eps=1e-12, generator=generator()).double()
+    module = heads(heads=2, qk_norm=True, eps=1e-12).double()
     with torch.no_grad():
         module.query_gain.fill_(3.0)
     x = normal(B, T, C)
@@ -260,7 +270,7 @@ def test_absorbed_attention_is_latent_attention(turned, options):
 
 
 def test_a_block_with_latents_looks_at_a_memory_as_others_do():
-    block = Block(C, heads=2, latent=5, rotary=False, window=3, cross=True, generator=generator())
+    block = Block(part(heads=2, latent=5, window=3), cross=True, generator=generator())
     assert type(block.attention) is LatentAttention
     assert type(block.cross_attention) is MultiHeadAttention
     assert block.cross_attention.window is None
@@ -301,12 +311,13 @@ def test_the_band_of_the_last_queries_is_the_end_of_the_whole_band():
     assert torch.equal(banded_mask(3, 2, keys=T), banded_mask(T, 2)[-3:])
 
 
-def test_layers_are_local_but_for_every_so_manieth():
-    assert layer_windows(7, 4, global_every=3) == [4, 4, None, 4, 4, None, 4]
-    assert layer_windows(3, 4) == [4, 4, 4]
-    assert layer_windows(2, None, global_every=2) == [None, None]
-    blocks = small(window=4, global_every=3, layers=4).decoder.blocks
-    assert [block.attention.window for block in blocks] == [4, 4, None, 4]
+@pytest.mark.parametrize(
+    ("window", "global_every", "expected"),
+    [(4, 3, [4, 4, None, 4, 4, None, 4]), (4, None, [4] * 7), (None, 2, [None] * 7)],
+)
+def test_layers_are_local_but_for_every_nth(window, global_every, expected):
+    blocks = small(window=window, global_every=global_every, layers=7).decoder.blocks
+    assert [block.attention.window for block in blocks] == expected
 
 
 # errors
@@ -315,22 +326,31 @@ def test_layers_are_local_but_for_every_so_manieth():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"norm_kind": "batch"}, 'norm_kind "layer" or "rms", got \'batch\''),
+        ({"norm_kind": "batch"}, 'norm_kind to be "layer" or "rms", got \'batch\''),
         ({"positions": "absolute"}, '"rotary" or "none"'),
-        ({"positions": "rotary", "rotary_base": 0.0}, "rotary_base above 0, got 0.0"),
-        ({"positions": "rotary", "head_channels": 5}, "even number of channels a head, got 5"),
+        (
+            {"positions": "rotary", "rotary_base": 0.0},
+            "rotary_base above 0, got rotary_base=0.0",
+        ),
+        (
+            {"positions": "rotary", "head_channels": 5},
+            "even number of channels per head .* got head_width=5",
+        ),
         ({"kv_heads": 2}, "kv_heads=2 and heads=11"),
-        ({"experts": 2, "experts_used": 3}, "at most experts=2 to be used, got 3"),
+        (
+            {"experts": 2, "experts_used": 3},
+            "as experts, got experts=2 and experts_used=3",
+        ),
         ({"experts": 0}, "experts to be a whole number above 0, got 0"),
-        ({"latent": 3, "kv_heads": 1}, "latent attention without kv_heads"),
-        ({"latent": 3, "qk_norm": True}, "latent attention without kv_heads, qk_norm and sink"),
-        ({"latent": 3, "positions": "rotary"}, "multiple of 4 channels a head .* got 2"),
-        ({"latent": 3, "sink": True}, "latent attention without kv_heads, qk_norm and sink"),
+        ({"latent": 3, "kv_heads": 1}, "latent=3 and kv_heads=1 and qk_norm=False"),
+        ({"latent": 3, "qk_norm": True}, "latent attention without the others, got latent=3 and"),
+        ({"latent": 3, "positions": "rotary"}, "multiple of 4 channels per head .*head_width=2"),
+        ({"latent": 3, "sink": True}, "latent attention without the others, got latent=3 and"),
         ({"window": 0}, "window to be a whole number above 0, got 0"),
         ({"global_every": 1.5}, "global_every to be .* got 1.5"),
         ({"kv_heads": 0}, "kv_heads to be a whole number above 0, got 0"),
         ({"head_channels": -1}, "head_channels to be .* got -1"),
-        ({"rotary_scale": -1.0}, "rotary_scale above 0, got -1.0"),
+        ({"rotary_scale": -1.0}, "rotary_scale above 0, got rotary_scale=-1.0"),
     ],
 )
 def test_a_switch_that_cannot_be_is_refused(options, message):
@@ -338,20 +358,6 @@ def test_a_switch_that_cannot_be_is_refused(options, message):
         GPTConfig(V, **(SIZES | options))
 
 
-def heads(**options):
-    return MultiHeadAttention(C, **({"heads": HEADS} | options), generator=generator())
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: heads(kv_heads=4), "kv_heads=4 and heads=11"),
-        (lambda: heads(kv_heads=0), "kv_heads=0 and heads=11"),
-        (lambda: heads(head_channels=0), "head_channels of 1 or more, got 0"),
-        (lambda: extended_base(1e4, 2.0, channels=2), "4 channels or more, a fast pair .* got 2"),
-        (lambda: norm_of("batch", C), "got 'batch'"),
-    ],
-)
-def test_a_part_that_cannot_be_is_refused(make, message):
-    with pytest.raises(ValueError, match=message):
-        make()
+def test_a_base_for_a_single_pair_is_refused():
+    with pytest.raises(ValueError, match=r"4 channels or more, a fast pair .* got 2"):
+        extended_base(1e4, 2.0, channels=2)

@@ -1,7 +1,6 @@
 """`make teeth` tells assertions that bite from those that cannot."""
 
 import ast
-import gc
 import random
 import textwrap
 from multiprocessing import get_context
@@ -11,7 +10,7 @@ import psutil
 import pytest
 from teeth import snapshots
 from teeth.called import called_by, edited, own_key, parts_of
-from teeth.chapter import data_read, flowing_into, statements, upstream
+from teeth.chapter import statements, upstream
 from teeth.mutations import KINDS, mutated, mutations
 from teeth.noise import DRAWS, UnchangedError, noise, rows
 from teeth.search import examine
@@ -37,11 +36,6 @@ CELLS = {
     "own name": """
         kept = 7.0
         assert kept == 7.0
-    """,
-    "crash": """
-        table = {"a": 1}
-        column = list(table)
-        assert table[column[0]] == table["a"]
     """,
     "lucky": """
         import random
@@ -109,7 +103,7 @@ def test_an_assertion_that_guards_something_is_killed(found, name):
     assert not found[name]["fragile"]
 
 
-@pytest.mark.parametrize("name", ["tautology", "own name", "crash"])
+@pytest.mark.parametrize("name", ["tautology", "own name"])
 def test_an_assertion_that_cannot_fail_is_not(found, name):
     assert found[name]["held"] is True
     assert found[name]["killed"] is None
@@ -127,11 +121,6 @@ def test_an_intended_failure_is_no_assertion(found):
     assert "intended" not in found
 
 
-def test_what_an_assertion_reads_are_values_and_not_functions():
-    test = ast.parse("math.isclose(f(x), g(y)) and all(z > limit for z in zs)", mode="eval").body
-    assert set(data_read(test)) == {"x", "y", "limit", "zs", "math"}
-
-
 def test_every_mutation_changes_the_code():
     tree = ast.parse(
         "def f(a, b, *, c=1):\n    d = a * 2 - b if not c < 3 else g(a, b, k=4) + (~a | -b % c)\n"
@@ -141,11 +130,6 @@ def test_every_mutation_changes_the_code():
     assert {each.kind for each in found} == set(KINDS)
     for each in found:
         assert ast.unparse(mutated(tree, each)) != ast.unparse(tree)
-
-
-def test_what_is_only_shown_is_left_alone():
-    tree = ast.parse('def f(x):\n    """Doc."""\n    print(f"{x:.3f}")')
-    assert "text" not in {each.kind for each in mutations(tree)}
 
 
 def test_seeds_and_assertions_are_left_alone():
@@ -160,16 +144,8 @@ def as_a_changed_run_begins():
     DRAWS.seed(0)
 
 
-def test_two_calls_draw_other_noise():
-    first, second = noise(1.0), noise(1.0)
-    assert first != second
-    torch = pytest.importorskip("torch")
-    same = torch.arange(9.0)
-    assert not noise(same).equal(noise(same))
-
-
 @pytest.mark.parametrize(
-    "value", [3, 0.5, True, "a text", [1.0, 2.0], {"a": 1, "b": 2}, (1, "b"), {3, 4}, b"ab"]
+    "value", [3, 0.5, True, "a text", [1.0, 2.0], {"a": 1, "b": 2}, (1, "b"), {3, 4}]
 )
 def test_noise_is_of_the_same_kind_and_another_value(value):
     assert type(noise(value)) is type(value)
@@ -193,28 +169,6 @@ def test_what_noise_cannot_reach_is_no_mutation(value):
         noise(value)
 
 
-@pytest.mark.parametrize("frozen", [False, True])
-def test_a_changed_function_runs_its_changed_code_wherever_it_is_held(tmp_path, frozen):
-    file = tmp_path / "src" / "one.py"
-    file.parent.mkdir()
-    file.write_text("def more(a):\n    return a + 1\n")
-    namespace = {}
-    exec(compile(file.read_text(), str(file), "exec"), namespace)
-    place = snapshots.code_place(namespace["more"].__code__)
-    _, function = snapshots.function_tree(place)
-    moved = next(each for each in mutations(function) if each.text == "1 moved")
-    held = {"held": namespace["more"]}
-    try:
-        if frozen:
-            snapshots.frozen.update(snapshots.functions())
-            gc.freeze()
-        snapshots.replace_code(place, moved)
-    finally:
-        gc.unfreeze()
-        snapshots.frozen.clear()
-    assert held["held"](1) == 3
-
-
 def planted(folder, cell):
     """A chapter of one cell, under `folder`."""
     path = folder / "book" / "x.md"
@@ -226,16 +180,6 @@ def planted(folder, cell):
 def test_only_what_leads_to_an_assertion_is_upstream(tmp_path):
     cell = "a = 1\nb = 2\nc = a + 1\nxs = []\nxs.append(c)\nassert xs == [2]"
     assert upstream(statements(planted(tmp_path, cell), tmp_path), 5) == [5, 4, 3, 2, 0]
-
-
-def test_a_change_of_what_never_reaches_the_assertion_is_not_tried():
-    tree = ast.parse(
-        "for seed in seeds:\n    model = built(seed)\n    fit(model, seed)\n"
-        "    right.append(share(model))\n    maps[seed, right] = extra.mean(0)"
-    )
-    reached = {"right", "share", "model", "built", "fit", "seed", "seeds"}
-    assert flowing_into({"right"}, tree) == reached
-    assert "extra" in flowing_into({"maps"}, tree)
 
 
 def test_what_is_made_of_a_record_is_of_the_record(tmp_path):
@@ -254,39 +198,26 @@ def outcomes_of_change(path, root, words):
     found = statements(path, root)
     base = snapshots.Snapshots(found, path.parent)
     base.run()
-    change = next(
-        (number, each, None)
-        for number, statement in enumerate(found)
-        for each in mutations(statement.tree)
-        if each.text == words
-    )
+    every = ((n, each, None) for n, one in enumerate(found) for each in mutations(one.tree))
+    change = next(each for each in every if each[1].text == words)
     outcomes, _ = base.changed([change], len(found) - 1)
     base.close()
     return {a.text: outcomes.get(a.key) for each in found for a in each.assertions}
 
 
-def test_a_run_goes_on_after_an_error_past_what_depends_on_it(tmp_path):
+def test_a_run_goes_on_after_an_error_and_what_it_leaves_behind_is_ended(tmp_path):
     cell = (
+        "import subprocess, sys\nfrom pathlib import Path\nseconds = 60\n"
+        "code = f'import time; time.sleep({seconds})  # {str(Path.cwd())}'\n"
+        "left = subprocess.Popen([sys.executable, '-c', code])\n"
         "weights = [4, 2]\nshare = 1 / weights[1]\nother = share + 1\n"
         "assert other == 1.5\nassert max(weights) == 4\nassert share == 0.5"
     )
     path = planted(tmp_path, cell)
     with get_context("spawn").Pool(1) as pool:
         outcomes = pool.apply(outcomes_of_change, (path, tmp_path, "0 for 2"))
-    assert outcomes == {"other == 1.5": None, "max(weights) == 4": True, "share == 0.5": None}
-
-
-def test_what_a_changed_run_leaves_behind_is_ended(tmp_path):
-    cell = (
-        "import subprocess, sys\nfrom pathlib import Path\nseconds = 60\n"
-        "code = f'import time; time.sleep({seconds})  # {str(Path.cwd())}'\n"
-        "left = subprocess.Popen([sys.executable, '-c', code])\nassert left.poll() is None\n"
-        "kept = [4, 2]\nassert kept[1] == 2"
-    )
-    path = planted(tmp_path, cell)
-    with get_context("spawn").Pool(1) as pool:
-        pool.apply(outcomes_of_change, (path, tmp_path, "0 for 2"))
         running = [each.info["cmdline"] or [] for each in psutil.process_iter(["cmdline"])]
+    assert outcomes == {"other == 1.5": None, "max(weights) == 4": True, "share == 0.5": None}
     mine = [each for each in running if str(path.parent) in " ".join(each)]
     assert len(mine) == 1  # that of the base run, which is as the chapter left it
 

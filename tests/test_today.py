@@ -105,29 +105,28 @@ def test_a_stream_draws_what_generate_draws(real):
     options = {"max_new_tokens": 20, "filters": [partial(top_k, k=9), partial(temperature, t=2.0)]}
     (whole,) = generate(real.model, [PROMPT], cache=False, generator=drawing(), **options)
     assert len(set(whole.tolist())) > 5
-    found = stream(real.model, PROMPT, generator=drawing(), **options)
+    found = stream(Reader(real.model), PROMPT, generator=drawing(), **options)
     assert [*PROMPT, *found] == whole.tolist()
 
 
 def test_a_stream_ends_before_its_stop(real):
-    whole = list(stream(real.model, PROMPT, max_new_tokens=20, generator=drawing()))
+    whole = list(stream(Reader(real.model), PROMPT, max_new_tokens=20, generator=drawing()))
     options = {"max_new_tokens": 20, "generator": drawing(), "stop": whole[7]}
-    assert list(stream(real.model, PROMPT, **options)) == whole[: whole.index(whole[7])]
+    assert list(stream(Reader(real.model), PROMPT, **options)) == whole[: whole.index(whole[7])]
 
 
 def test_a_stream_ends_where_the_context_is_full(tmp_path):
     made = open_model(small_llama().write(tmp_path / "f"))
-    found = list(stream(made.model, [0] * 5, max_new_tokens=50, generator=drawing()))
+    found = list(stream(Reader(made.model), [0] * 5, max_new_tokens=50, generator=drawing()))
     assert len(found) == LIMIT - 5 + 1  # the last is drawn from the full context, and not read
     for prompt, options, message in [
         ([0] * 13, {}, "expected at most 12 tokens, the model's context, got 13"),
-        ([], {}, "expected a token to begin with, got none"),
         ([0], {"filters": [lambda each: each - torch.inf]}, "does a filter forbid every token"),
         ([0], {"max_new_tokens": -1}, "0 new tokens or more, got -1"),
     ]:
         options = {"max_new_tokens": 1} | options
         with pytest.raises(ValueError, match=message):
-            next(stream(made.model, prompt, **options, generator=drawing()))
+            next(stream(Reader(made.model), prompt, **options, generator=drawing()))
 
 
 TEXTS = [[3, 1, 4], [3, 1, 4, 1, 5], [3, 1, 4, 1, 5]]  # goes on, and the same again
@@ -171,7 +170,7 @@ def test_complete_writes_the_text_and_what_follows(path, real, capsys):
     assert main(["complete", str(path), "in the", "--tokens", "5", "--temperature", "1"]) == 0
     prompt = [real.end, *real.tokenizer.encode("in the")]
     options = {"max_new_tokens": 5, "stop": real.end, "generator": drawing()}
-    found = spelled(stream(real.model, prompt, **options), real.tokenizer)
+    found = spelled(stream(Reader(real.model), prompt, **options), real.tokenizer)
     assert capsys.readouterr().out == "in the" + "".join(found) + "\n"
 
 
@@ -215,7 +214,7 @@ def test_models_that_cannot_are_refused_by_name(tmp_path, capsys, monkeypatch):
     small_llama().set(general__architecture="mamba").write(tmp_path / "forged.gguf")
     for command, name, message in [
         (["chat"], "plain.gguf", "expected a model with a chat template, got"),
-        (["complete", "a"], "forged.gguf", "error: expected general.architecture"),
+        (["complete", "a"], "forged.gguf", "expected general.architecture among"),
         (["complete", "a"], "nothing.gguf", "nothing.gguf"),
     ]:
         assert main([command[0], str(tmp_path / name), *command[1:]]) == 1

@@ -1,99 +1,49 @@
 """Where each topic is shown: the page of the back matter that says so is true.
 
-A row of the page asks a question, and names a section and what is asserted there.  The rules below
-look for each of them: the section in a chapter that readers can find, the assertion in a cell of it
-that runs.  They are proven on planted defects before they judge the page.
+A row of the page asks a question, leads to a section or an exercise, and quotes what is asserted
+there. The builder checks that the place exists; here the quotation must be the assertion of a cell
+of that chapter that runs. The rules are proven on planted defects before they judge the page.
 """
 
 import ast
 import re
-from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
+from typing import NamedTuple
 
 import pytest
 import yaml
 from chapters import ROOT, Page, read
-from recipe import at, stars
-from test_book import toc_files
+from recipe import at
+from sphinx_external_toc.parsing import parse_toc_data
 
-NAME = "book/topics.md"
 TOPICS = {"L": 14, "T": 7, "A": 11, "G": 17, "M": 9}  # how many each part has
 LABELS = [f"{part}{n}" for part, last in TOPICS.items() for n in range(1, last + 1)]
 
 
-@cache
-def page_of(name):
-    return read(ROOT / name)
-
-
-def chapters_of(toc):
-    return [f"{file}.md" for file in toc_files(yaml.safe_load(toc))]
-
-
-# ---- the page ---------------------------------------------------------------------------------
-
-
-@dataclass
-class Row:
-    """One line of a table: `target` is chapter.md#place, or the label of an exercise."""
+class Row(NamedTuple):
+    """One line of a table; `target` is a chapter.md, or the label of an exercise."""
 
     line: int
     label: str
     question: str
-    title: str
     target: str
     excerpt: str
 
 
 def rows_of(page):
-    return [row_of(line, cells) for line, cells in page.table_rows]
+    for line, (question, section, claim) in page.table_rows:
+        target = re.search(r"(?:\]\(|<)([^)>#]+)", section.content) or [None, "nothing"]
+        codes = [child.content for child in claim.children if child.type == "code_inline"]
+        label = claim.content.split(" ")[0]
+        yield Row(line, label, question.content, target[1], "".join(codes))
 
 
-def row_of(line, cells):
-    question, section, claim = cells
-    title, target = linked(section)
-    codes = [child.content for child in claim.children if child.type == "code_inline"]
-    label = claim.content.split(" ")[0]
-    return Row(line, label, question.content, title, target, "".join(codes))
-
-
-def linked(cell):
-    """Title and target of `[title](target)` or of {ref}`title <target>`."""
-    role = re.fullmatch(r"\{ref\}`(.+) <(.+)>`", cell.content)
-    link = re.fullmatch(r"\[(.+)\]\((.+)\)", cell.content)
-    return (role or link or re.match("()()", "")).groups()
-
-
-# ---- the chapters -----------------------------------------------------------------------------
-
-
-def slug(title):
-    """What MyST calls the place of a heading: its text, without formulas and marks."""
-    text = re.sub(r"\$[^$]+\$", "", title).lower().replace(" ", "-")
-    return re.sub(r"[^\w-]", "", text)
-
-
-def section_of(page, place):
-    """(title, first line, last line) of the section at a place, its subsections included."""
-    for number, heading in enumerate(page.headings):
-        if heading.level > 1 and slug(heading.title) == place:
-            later = (h.line for h in page.headings[number + 1 :] if h.level <= heading.level)
-            return heading.title, heading.line, next(later, len(page.lines) + 1) - 1
-    return None
-
-
-def exercise_of(pages, label):
-    """(page, title, first line, last line) of an exercise with its solution, in any page."""
-    for page in pages:
-        for directive in page.directives:
-            if directive.name == "exercise-start" and directive.options.get("label") == label:
-                ends = (d.line for d in page.directives if d.name == "solution-end")
-                last = next(line for line in ends if line > directive.line)
-                title = directive.argument.removesuffix(stars(directive.argument)).strip()
-                # the text of a reference is not parsed: a formula would stand there as its source
-                return page, title.replace("$", ""), directive.line, last
-    return None
+def targets_in(pages):
+    """{chapter.md or label of an exercise: the page}."""
+    found = {page.name.removeprefix("book/"): page for page in pages}
+    exercises = ((each, page) for page in pages for each in page.directives)
+    return found | {each.options.get("label"): page for each, page in exercises}
 
 
 def statements(body):
@@ -117,73 +67,38 @@ def claims(cell):
         yield ast.dump(tree.body[-1].value)
 
 
-# ---- the rules --------------------------------------------------------------------------------
-
-
-def label_faults(page, rows, labels):
-    """Topics that are missing or unknown, and questions that are not in alphabetical order."""
-    found = {row.label for row in rows}
-    for label in labels:
-        if label not in found:
-            yield at(page, 1, f"expected a question of the topic {label}")
-    for row in rows:
-        if row.label not in labels:
-            yield at(page, row.line, f"unknown topic '{row.label}'")
-    for row, following in pairwise(rows):
-        if place(following.question) < place(row.question):
-            yield at(page, following.line, f"'{following.question}' stands after '{row.question}'")
-
-
-def place(question):
+def order(row):
     """Where a question stands: by its bold word."""
-    return re.sub(r"[^\w ]", "", question.split("**: ")[0]).casefold()
+    return re.sub(r"[^\w ]", "", row.question.split("**: ")[0]).casefold()
 
 
-def row_faults(page, row, names, page_of=page_of):
-    """What is wrong with a row: nothing, if a cell of that section asserts what it says."""
-    if not row.target:
-        yield at(page, row.line, "expected [title](chapter.md#place) or {ref}`title <ex-…>`")
-        return
-    if row.target.startswith("ex-"):
-        found = exercise_of(map(page_of, names), row.target)
-        if found is None:
-            yield at(page, row.line, f"no chapter has an exercise '{row.target}'")
-            return
-        chapter, title, first, last = found
-    else:
-        file, _, place = row.target.partition("#")
-        if f"book/{file}" not in names:
-            yield at(page, row.line, f"book/{file} is no chapter of the table of contents")
-            return
-        chapter = page_of(f"book/{file}")
-        if (found := section_of(chapter, place)) is None:
-            yield at(page, row.line, f"{chapter.name} has no section '{place}'")
-            return
-        title, first, last = found
-    if row.title != title:
-        yield at(page, row.line, f"the section is called '{title}', got '{row.title}'")
-    yield from claim_faults(page, row, chapter, (first, last))
+def faults(page, targets, labels):
+    """Topics that are missing or misplaced, and rows that no cell of their chapter asserts."""
+    rows = list(rows_of(page))
+    for label in sorted({*labels} ^ {row.label for row in rows}):
+        yield f"expected a question of each topic and no other, got a difference: {label}"
+    for row, following in pairwise(rows):
+        if order(following) < order(row):
+            yield at(page, following.line, f"'{following.question}' stands after '{row.question}'")
+    for row in rows:
+        chapter = targets.get(row.target)
+        if chapter is None:
+            yield at(page, row.line, f"no chapter is or has '{row.target}'")
+        elif ast.dump(ast.parse(row.excerpt, mode="eval").body) not in asserted(
+            chapter.name, chapter.text
+        ):
+            yield at(page, row.line, f"no cell of {chapter.name} asserts `{row.excerpt}`")
 
 
-def claim_faults(page, row, chapter, span):
-    try:
-        wanted = ast.dump(ast.parse(row.excerpt, mode="eval").body)
-    except SyntaxError:
-        yield at(page, row.line, f"expected an expression of Python, got '{row.excerpt}'")
-        return
-    cells = [cell for cell in chapter.cells if span[0] <= cell.line <= span[1]]
-    if not any(wanted in claims(cell) for cell in cells):
-        where = f"{chapter.name}, lines {span[0]} to {span[1]}"
-        yield at(page, row.line, f"no cell of '{row.title}' ({where}) asserts `{row.excerpt}`")
+@cache
+def asserted(name, text):
+    return {claim for cell in Page(name, text).cells for claim in claims(cell)}
 
 
 # ---- proven on a small book -------------------------------------------------------------------
 
 CHAPTER = """\
-(one)=
 # One
-
-## First things: $x$ and *y*
 
 ```{code-cell} ipython3
 assert a == 1 and (b
@@ -192,20 +107,12 @@ if a:
     assert 'c' in d
 def never_called():
     assert e
-```
-
-### Below
-
-```{code-cell} ipython3
-assert f(1)
 shown(1)
 ```
 
 ```
 assert shown_only
 ```
-
-## Second
 
 ```{code-cell} ipython3
 :tags: [raises-exception]
@@ -217,112 +124,53 @@ table(17)
 ```{exercise-start} Try $it$ ★★
 :label: ex-try
 ```
-
-```{exercise-end}
-```
-
-```{solution-start} ex-try
-```
-
-```{code-cell} ipython3
-assert h
-```
-
-```{solution-end}
-```
 """
-
-HEADER = """\
-# Where
-
-| question | section | asserted |
-|:--|:--|:--|
-"""
-FIRST = "[First things: $x$ and *y*](a/one.md#first-things--and-y)"
-SECOND = "[Second](a/one.md#second)"
-EXERCISE = "{ref}`Try it <ex-try>`"
+HEADER = "| question | section | asserted |\n|:--|:--|:--|\n"
+SECTION, EXERCISE = "[First](a/one.md#first)", "{ref}`Try <ex-try>`"
 
 
-def small_book(name):
-    return {"book/a/one.md": Page("book/a/one.md", CHAPTER)}[name]
+def found_in(*rows):
+    lines = [f"| **{word}**: what? | {section} | {end} |\n" for word, section, end in rows]
+    targets = targets_in([Page("book/a/one.md", CHAPTER)])
+    return list(faults(Page("t.md", HEADER + "".join(lines)), targets, ["A1", "A2"]))
 
 
 @pytest.mark.parametrize(
     ("section", "excerpt", "message"),
     [
-        (FIRST, "a == 1", None),
-        (FIRST, "b < 2", None),
-        (FIRST, "a == 1 and b < 2", None),
-        (FIRST, '"c" in d', None),
-        (FIRST, "f(1)", None),
-        ("[Below](a/one.md#below)", "f(1)", None),
-        (SECOND, "table(17)", None),
-        (EXERCISE, "h", None),
-        (SECOND, "f(1)", "asserts `f(1)`"),
-        ("[Below](a/one.md#below)", "a == 1", "asserts `a == 1`"),
-        (FIRST, "a == 2", "asserts `a == 2`"),
-        (FIRST, "a", "asserts `a`"),
-        (FIRST, "e", "asserts `e`"),
-        (FIRST, "shown_only", "asserts `shown_only`"),
-        (FIRST, "shown(1)", "asserts `shown(1)`"),
-        (FIRST, "table(17)", "asserts `table(17)`"),
-        (SECOND, "g", "asserts `g`"),
-        (EXERCISE, "table(17)", "asserts `table(17)`"),
-        (FIRST, "a ==", "expected an expression"),
-        ("[Below](a/two.md#below)", "f(1)", "book/a/two.md is no chapter"),
-        ("[Below](a/one.md#beyond)", "f(1)", "no section 'beyond'"),
-        ("[One](a/one.md#one)", "f(1)", "no section 'one'"),
-        ("[Beneath](a/one.md#below)", "f(1)", "is called 'Below', got 'Beneath'"),
-        ("{ref}`Try <ex-try>`", "h", "is called 'Try it', got 'Try'"),
-        ("{ref}`Try it <ex-tried>`", "h", "no chapter has an exercise 'ex-tried'"),
-        ("Below", "f(1)", "expected [title]"),
+        (SECTION, "b < 2", None),
+        (SECTION, "a == 1 and b < 2", None),
+        (SECTION, '"c" in d', None),
+        (EXERCISE, "table(17)", None),
+        (SECTION, "a == 2", "no cell of book/a/one.md asserts `a == 2`"),
+        (SECTION, "e", "asserts `e`"),
+        (SECTION, "shown_only", "asserts `shown_only`"),
+        (SECTION, "shown(1)", "asserts `shown(1)`"),
+        ("[Below](a/two.md#below)", "a == 1", "no chapter is or has 'a/two.md'"),
+        ("{ref}`Try <ex-tried>`", "a == 1", "no chapter is or has 'ex-tried'"),
+        ("Below", "a == 1", "no chapter is or has 'nothing'"),
     ],
 )
-def test_a_row_holds_if_a_cell_of_its_section_asserts_it(section, excerpt, message):
-    page = Page("t.md", f"{HEADER}| **A**: what? | {section} | L1 `{excerpt}` |\n")
-    (row,) = rows_of(page)
-    found = list(row_faults(page, row, ["book/a/one.md"], small_book))
+def test_a_row_holds_if_a_cell_of_its_chapter_asserts_it(section, excerpt, message):
+    found = found_in(("A", SECTION, "A1 `a == 1`"), ("B", section, f"A2 `{excerpt}`"))
     assert len(found) == (message is not None), found
-    assert all(text.startswith("t.md:5: ") and message in text for text in found), found
+    assert all(text.startswith("t.md:4: ") and message in text for text in found), found
 
 
-@pytest.mark.parametrize(
-    ("rows", "message"),
-    [
-        ("A1 a, A2 b, A2 b, A3 c", None),
-        ("A3 a, A1 b, A2 b", None),
-        ("A1 a, A3 b", "expected a question of the topic A2"),
-        ("A1 b, A2 a, A3 c", "t.md:6: '**a**: what?' stands after '**b**: what?'"),
-        ("A1 a, A2 b, A3 c, A4 d", "unknown topic 'A4'"),
-    ],
-)
-def test_a_topic_that_is_missing_or_misplaced_is_found(rows, message):
-    pairs = [row.split(" ") for row in rows.split(", ")]
-    lines = "".join(f"| **{word}**: what? | {SECOND} | {label} `a` |\n" for label, word in pairs)
-    page = Page("t.md", HEADER + lines)
-    found = list(label_faults(page, list(rows_of(page)), ["A1", "A2", "A3"]))
-    assert any(message in text for text in found) if message else not found, found
+def test_a_topic_that_is_missing_or_misplaced_is_found():
+    assert "difference: A2" in found_in(("A", SECTION, "A1 `a == 1`"))[0]
+    assert "difference: A3" in found_in(*((w, SECTION, f"A{w} `a == 1`") for w in "123"))[0]
+    two = [("b", SECTION, "A1 `a == 1`"), ("a", SECTION, "A2 `a == 1`")]
+    assert found_in(*two) == ["t.md:4: '**a**: what?' stands after '**b**: what?'"]
 
 
 # ---- the page of this book --------------------------------------------------------------------
 
-ROWS = list(rows_of(page_of(NAME)))
 
-
-def test_each_line_of_the_tables_is_read():
-    lines = [line for line in page_of(NAME).lines if line.startswith("| **")]
-    assert len(lines) == len(ROWS)
-
-
-def test_the_page_has_each_topic_in_order():
-    found = list(label_faults(page_of(NAME), ROWS, LABELS))
-    assert not found, "\n".join(found)
-
-
-@pytest.mark.parametrize("label", dict.fromkeys(row.label for row in ROWS))
-def test_each_topic_is_asserted_where_the_page_says(label):
-    names = chapters_of((ROOT / "_toc.yml").read_text(encoding="utf-8"))
-    names = [name for name in names if name.count("/") == 2]
-    rows = (row for row in ROWS if row.label == label)
-    found = [fault for row in rows for fault in row_faults(page_of(NAME), row, names)]
+def test_each_topic_is_asserted_where_the_page_says():
+    toc = parse_toc_data(yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8")))
+    names = [f"{file}.md" for file in toc if file.count("/") == 2]
+    page, targets = read(ROOT / "book/topics.md"), targets_in([read(ROOT / each) for each in names])
+    assert len(list(rows_of(page))) == sum(line.startswith("| **") for line in page.lines) > 0
+    found = list(faults(page, targets, LABELS))
     assert not found, "\n".join(found)

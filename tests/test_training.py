@@ -1,12 +1,10 @@
 """`src.gpt.training` against a loop written out, worked numbers, and what training must not do."""
 
-import json
 import math
 import random
 import re
 import signal
 import tomllib
-from contextlib import suppress
 from dataclasses import FrozenInstanceError
 from functools import partial
 from itertools import count, islice
@@ -17,7 +15,6 @@ import torch
 import training_runs
 from fork_server import ForkServer
 from torch import nn, tensor
-from torch.nn import functional
 from torch.optim import SGD, AdamW
 from training_runs import numbered, ragged, small_gpt
 
@@ -95,9 +92,8 @@ def test_pieces_begin_where_a_document_does_if_they_are_to():
     [
         *(({"ids": torch.zeros(n)}, f"at least {T + 1} tokens") for n in (0, 1, T)),
         ({"ids": torch.zeros(1, N)}, r"shape \(1, 101\)"),
-        ({"batch_size": 0}, "at least one piece"),
-        ({"context_length": 0}, "at least one piece"),
-        ({"seed": -1}, "seed of 0 or more, got -1"),
+        ({"batch_size": 0}, "batch_size=0"),
+        ({"context_length": 0}, "context_length=0"),
         ({"first": 3}, "begins with token 3, found none"),
     ],
 )
@@ -105,11 +101,6 @@ def test_batches_that_cannot_be_are_refused(change, message):
     options = {"ids": torch.zeros(N), "batch_size": B, "context_length": T} | change
     with pytest.raises(ValueError, match=message):
         Batches(**options)
-
-
-def test_there_is_no_batch_before_the_first():
-    with pytest.raises(IndexError, match="got -1"):
-        numbered()[-1]
 
 
 # the loop
@@ -315,12 +306,9 @@ def test_an_infinite_gradient_under_a_finite_loss_stops_the_run():
     ("options", "message"),
     [
         ({"steps": -1}, "steps=-1"),
-        ({"every": 0}, "every=0"),
-        ({"learning_rate": -0.1}, "learning_rate=-0.1"),
-        ({"learning_rate": math.nan}, "learning_rate=nan"),
         ({"clip": 0.0}, "clip=0.0"),
         ({"keep_best": True}, "validation batches"),
-        ({"validation": iter([])}, "used up"),
+        ({"validation": iter(ONE_TOKEN)}, "used up"),
         ({"validation": []}, "at least one batch"),
         ({"data": []}, "got only 0"),
         ({"data": iter(ONE_TOKEN * 4)}, "got only 4 in all"),
@@ -370,7 +358,7 @@ def test_a_schedule_has_a_step_zero_and_never_turns_back_after_its_last_step(mad
 
 
 def long_run(model, data=None, folder=None, **options):
-    own = ("validation", "resume", "changed", "after", "progress")
+    own = ("validation", "resume", "after", "progress")
     rest = {name: options.pop(name) for name in own if name in options}
     config = TrainConfig(**({"steps": 12, "learning_rate": 0.01, "every": 4} | options))
     data = numbered() if data is None else data
@@ -441,7 +429,7 @@ def test_a_run_in_parts_is_the_run_in_one_ragged_rows_included(accumulation):
 
 def test_a_batch_of_several_inputs_is_taken_in_parts():
     inputs = torch.arange(10).reshape(5, 2)
-    parts = fitting._split(((inputs, inputs + 1), inputs + 2, inputs > 3), 3)
+    parts = training.in_parts(((inputs, inputs + 1), inputs + 2, inputs > 3), 3)
     second = [part[0][1].tolist() for part in parts]
     assert second == [[[1, 2], [3, 4]], [[5, 6], [7, 8]], [[9, 10]]]
     assert [len(part) for part in parts] == [3, 3, 3]
@@ -469,32 +457,6 @@ def test_logits_of_16_bits_are_summed_in_32():
     model = nn.Embedding(V, V).bfloat16()
     nats = fitting.nats_of_batch(model, (tensor([[0, 1]]), tensor([[2, 3]])))
     assert nats.dtype == torch.float32
-
-
-@pytest.mark.parametrize("masked", [True, False])
-def test_the_loss_that_is_compiled_is_the_loss(masked):
-    data, model = ragged()[0][: 2 + masked], small_gpt().double()
-    ours, fused = fitting.nats_of_batch(model, data), fitting.fused_nats_of_batch(model, data)
-    assert torch.allclose(ours, fused, rtol=1e-12)
-
-
-def test_compile_makes_one_graph_of_model_and_loss_for_all_steps(monkeypatch):
-    """torch's own compiler front end, without the minute that its code generator takes."""
-    graphs = []
-
-    def run_as_it_is(graph, inputs):
-        graphs.append(graph)
-        return graph.forward
-
-    torch._dynamo.reset()  # what other tests have compiled
-    monkeypatch.setattr(
-        torch, "compile", partial(torch.compile, backend=run_as_it_is, fullgraph=True)
-    )
-    history = long_run(small_gpt(), compile=True)
-    (graph,) = graphs  # no break in it, and no second one for a later step
-    called = {node.target for node in graph.graph.nodes}
-    assert {functional.cross_entropy, functional.embedding} <= called
-    assert history.losses == pytest.approx(long_run(small_gpt()).losses, rel=1e-4)
 
 
 def test_the_bar_says_loss_and_speed(monkeypatch):
@@ -592,8 +554,6 @@ OTHER = Batches(training_runs.stream(1), batch_size=4, context_length=T, seed=1)
         ({"learning_rate": 0.02}, "learning_rate = 0.02, saved with 0.01"),
         ({"steps": 13}, "steps = 13, saved with 12"),
         ({"weight_decay": 0.2}, "weight_decay = 0.2"),
-        ({"learning_rate": 0.02, "changed": print}, "learning_rate = 0.02, saved with 0.01"),
-        ({"steps": 11, "changed": print}, "steps of at least 12"),
         ({"data": numbered(seed=8)}, "data.seed = 8, saved with 1"),
         ({"data": OTHER}, "data.checksum"),
         ({"model": small_gpt(0.3)}, "model.dropout = 0.3, saved with 0.2"),
@@ -608,51 +568,25 @@ def test_resuming_with_something_changed_names_it(tmp_path, change, named):
     assert (tmp_path / "last.pt").read_bytes() == before
 
 
-CHANGES = {"steps": 20, "precision": "bfloat16", "accumulation": 2, "every": 3, "save_every": 5}
+def test_best_weights_that_are_gone_are_replaced_on_resuming(tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        interrupted(tmp_path, 9)
+    state = checkpoints.read(tmp_path / "last.pt")
+    state["history"]["validation"][8] = 0.0  # which no later step can beat
+    checkpoints.write(tmp_path / "last.pt", state)
+    (tmp_path / "best.pt").unlink()
+    interrupted(tmp_path, None, resume=True)
+    assert checkpoints.read(tmp_path / "best.pt")["step"] == 12
 
 
-def test_a_run_may_go_on_for_longer_in_another_precision_and_says_so(tmp_path):
+def test_a_checkpoint_that_names_no_settings_of_the_command_is_as_one_that_names_its_own(tmp_path):
+    """Version 0.2 wrote `sharded`, and every version before this one `engine` and `compile`."""
     interrupted(tmp_path, None)
-    told, losses = [], checkpoints.read(tmp_path / "last.pt")["history"]["losses"]
-    history = resumed(tmp_path, data=numbered(batch_size=3), changed=told.append, **CHANGES)
-    assert history.losses[:12] == losses
-    assert len(history.losses) == 20
-    assert [line.split(" = ")[0] for line in told] == sorted({"data.batch_size", *CHANGES})
-    assert "steps = 20 after step 12, 12 before: the learning rate follows" in told[-1]
-    assert checkpoints.read(tmp_path / "last.pt")["settings"]["steps"] == 20
-
-
-def test_a_run_that_goes_on_for_longer_takes_the_steps_of_a_loop_that_does(tmp_path):
-    """As if the run had stopped at step 12 of a schedule of 20, all but the rates before that."""
-    interrupted(tmp_path / "short", None)
-    state = checkpoints.read(tmp_path / "short" / "last.pt")
-    state["settings"]["steps"] = 20  # what a run of 20 steps would have written
-    checkpoints.write(tmp_path / "long" / "last.pt", state)
-    longer = resumed(tmp_path / "short", changed=lambda _: None, steps=20)
-    assert longer == resumed(tmp_path / "long", steps=20)
-    one, other = (checkpoints.read(tmp_path / f / "last.pt")["model"] for f in ("short", "long"))
-    assert equal(one, other)
-
-
-def test_another_number_of_threads_is_named(tmp_path, monkeypatch):
-    interrupted(tmp_path, None)
-    threads, told = torch.get_num_threads(), []
-    monkeypatch.setattr(torch, "get_num_threads", lambda: threads + 1)
-    with pytest.raises(ValueError, match=f"threads = {threads + 1}, saved with {threads}"):
-        resumed(tmp_path)
-    resumed(tmp_path, steps=20, changed=told.append)
-    assert any(f"threads = {threads + 1} after step 12" in line for line in told)
-
-
-def test_what_earlier_versions_wrote_is_read_or_refused_by_name(tmp_path):
-    """0.2 knew `sharded`, with which the weights were not in the file; 0.1 counted no tokens."""
-    interrupted(tmp_path, None)
-    path = tmp_path / "last.pt"
+    path, other = tmp_path / "last.pt", {"engine": "sum", "compile": False, "sharded": False}
     state = checkpoints.read(path)
-    for sharded in (False, True):
-        checkpoints.write(path, state | {"settings": state["settings"] | {"sharded": sharded}})
-        if not sharded:
-            resumed(tmp_path)
+    checkpoints.write(path, state | {"settings": state["settings"] | other})
+    resumed(tmp_path)
+    checkpoints.write(path, state | {"settings": state["settings"] | other | {"sharded": True}})
     with pytest.raises(ValueError, match="sharded = False, saved with True"):
         resumed(tmp_path)
     del state["history"]["tokens"]
@@ -661,14 +595,24 @@ def test_what_earlier_versions_wrote_is_read_or_refused_by_name(tmp_path):
         resumed(tmp_path)
 
 
-def test_best_weights_that_are_gone_are_replaced_on_resuming(tmp_path):
-    interrupted(tmp_path, None)
-    state = checkpoints.read(tmp_path / "last.pt")
-    state["history"]["validation"][8] = 0.0  # which no later step can beat
-    checkpoints.write(tmp_path / "last.pt", state)
-    (tmp_path / "best.pt").unlink()
-    interrupted(tmp_path, None, resume=True, steps=20, changed=lambda _: None)
-    assert checkpoints.read(tmp_path / "best.pt")["step"] == 16
+def test_broken_parameters_are_not_saved(tmp_path):
+    """A step can overflow though its gradient did not, and only the next loss would show it."""
+    options = {"learning_rate": 3e38, "weight_decay": 9.0, "steps": 1, "end": 1.0}
+    with pytest.raises(FloatingPointError, match="finite parameters"):
+        long_run(small_gpt(), folder=tmp_path, **options)
+    assert checkpoints.read(tmp_path / "last.pt")["step"] == 0
+
+
+def test_the_first_setting_that_differs_is_named():
+    saved = {"steps": 5, "rate": 0.1, "text": "a"}
+    for now, message in [
+        ({**saved, "text": "b"}, "last.pt was saved with, got text = 'b', saved with 'a'"),
+        ({**saved, "dropout": 0.1}, "dropout = 0.1, saved with None"),
+        ({"rate": 0.1, "text": "a"}, "steps = None, saved with 5"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            training.check_same(saved, now, source="last.pt")
+    training.check_same(saved, saved | {"clip": None}, source="last.pt")  # None: as good as none
 
 
 def test_another_model_is_refused_on_resuming(tmp_path):
@@ -682,27 +626,6 @@ def test_weights_under_the_name_of_a_run_are_refused(tmp_path):
     (tmp_path / "best.pt").rename(tmp_path / "last.pt")
     with pytest.raises(ValueError, match="another file renamed"):
         resumed(tmp_path)
-
-
-def test_a_run_that_diverges_names_step_and_checkpoint(tmp_path):
-    def poison(step, model):
-        if step == 7:
-            next(model.parameters()).data.fill_(math.nan)
-
-    model = small_gpt()
-    with pytest.raises(FloatingPointError, match=r"at step 8 .*last\.pt, after 6 steps"):
-        long_run(model, None, tmp_path, save_every=3, after=poison)
-    assert checkpoints.read(tmp_path / "last.pt")["step"] == 6
-    with pytest.raises(FloatingPointError, match="no checkpoint"):
-        long_run(model)
-
-
-def test_broken_parameters_are_not_saved(tmp_path):
-    """A step can overflow though its gradient did not, and only the next loss would show it."""
-    options = {"learning_rate": 3e38, "weight_decay": 9.0, "steps": 1, "end": 1.0}
-    with pytest.raises(FloatingPointError, match=r"finite parameters after step 1.*after 0 steps"):
-        long_run(small_gpt(), folder=tmp_path, **options)
-    assert checkpoints.read(tmp_path / "last.pt")["step"] == 0
 
 
 # settings
@@ -723,9 +646,8 @@ def test_broken_parameters_are_not_saved(tmp_path):
         ({"clip": 0.0}, ValueError, r"clip above 0 \(inf: no clipping\)"),
         ({"accumulation": 0}, ValueError, "accumulation 1 or more"),
         ({"accumulation": True}, TypeError, "accumulation of type int, got True"),
-        ({"precision": "float16"}, ValueError, "one of .'float32', 'bfloat16'.*got 'float16'"),
+        ({"precision": "float16"}, ValueError, "float32 or bfloat16, got 'float16'"),
         ({"save_every": 0}, ValueError, "save_every 1 or more"),
-        ({"engine": "mpi"}, ValueError, r"engine one of \['sum', 'ddp', 'fsdp'\]"),
     ],
 )
 def test_a_setting_out_of_range_is_named(change, error, message):
@@ -741,23 +663,12 @@ def test_settings_come_from_a_toml_file():
         config.steps = 3
 
 
-def test_data_that_cannot_be_asked_by_number_are_refused(stream):
-    with pytest.raises(TypeError, match="by number, got map"):
-        long_run(small_model(), draws(stream))
-    with pytest.raises(ValueError, match="empty list"):
-        long_run(small_model(), [])
-    with pytest.raises(ValueError, match="used up"):
-        long_run(small_model(), validation=iter([]))
-
-
 # processes: killed, and together
 
 
 @pytest.fixture(scope="module")
 def server():
-    server = ForkServer("training_runs")
-    yield server
-    server.close()
+    return ForkServer("training_runs")
 
 
 @pytest.fixture(scope="module")
@@ -787,113 +698,3 @@ def test_a_run_killed_twenty_times_ends_in_the_same_bits(server, undisturbed, tm
             run += 1
     assert server.call("train_and_be_killed", **options) == [0]
     assert same_run(options["folder"], undisturbed)
-
-
-def together(server, folder, processes, name="losses", **options):
-    folder.mkdir(exist_ok=True)
-    result = folder / name
-    arguments = {"folder": str(folder), "result": str(result), "processes": processes}
-    codes = server.call("train_together", children=processes, **arguments, **options)
-    assert codes == [0] * processes
-    return [json.loads(Path(f"{result}-{rank}.json").read_text()) for rank in range(processes)]
-
-
-def stopped_and_moved(server, folder, ways, **options):
-    """One run that others go on with: after each way, its processes and what they found."""
-    for processes, engine, stop in ways:
-        found = None
-        with suppress(AssertionError):  # it is stopped
-            found = together(
-                server, folder, processes, engine=engine, stop_at=stop, free=True, **options
-            )
-        yield processes, found
-
-
-def same_losses(found, alone):
-    names = ("losses", "validation")
-    return all(found[name] == pytest.approx(alone[name], abs=1e-5) for name in names)
-
-
-@pytest.mark.parametrize(("engine", "rows"), [("sum", 7), ("ddp", 8), ("fsdp", 8)])
-def test_two_processes_give_the_losses_of_one(server, tmp_path, engine, rows):
-    (alone,) = together(server, tmp_path / "one", 1, rows=rows)
-    first, second = together(server, tmp_path / "two", 2, rows=rows, engine=engine)
-    assert first["losses"] == second["losses"]
-    assert engine != "sum" or first == second  # parameters too
-    assert len(first["losses"]) == 50
-    assert same_losses(first, alone)
-    assert same_losses(second, alone)
-    assert list(first["validation"]) == ["0", "10", "20", "30", "40", "50"]
-    assert sum(alone["losses"][-5:]) < sum(alone["losses"][:5]) - 0.5  # something was learnt
-
-
-def test_two_processes_drop_other_units_and_resume_to_the_bit(server, tmp_path):
-    whole, _ = together(server, tmp_path / "whole", 2, dropout=0.3, rows=8)
-    parts = tmp_path / "parts"
-    with suppress(AssertionError):
-        together(server, parts, 2, dropout=0.3, rows=8, stop_at=23)
-    assert not (parts / "losses-0.json").exists()
-    assert saved_step(parts) == 20
-    again, _ = together(server, parts, 2, dropout=0.3, rows=8)
-    assert again == whole
-    one, other = checkpoints.read(parts / "run" / "last.pt")["random"]
-    assert not torch.equal(one["torch"], other["torch"])
-
-
-def test_a_run_of_two_processes_is_not_resumed_by_one(server, tmp_path):
-    together(server, tmp_path, 2, dropout=0.2)
-    options = {"steps": 50, "warm_up": 5, "clip": 0.5, "every": 10, "save_every": 10}
-    with pytest.raises(ValueError, match="processes = 1, saved with 2"):
-        resumed(tmp_path / "run", data=ragged(), accumulation=2, **options)
-
-
-def test_ddp_sends_with_the_last_part_of_a_batch_only(server, tmp_path):
-    """Were it to send with each, or with none, the processes' parameters would differ."""
-    first, second = together(server, tmp_path, 2, rows=12, parts=3, engine="ddp")
-    assert first["weights"] == second["weights"]
-    assert first["sent"] == second["sent"] == 50
-
-
-@pytest.mark.parametrize("engine", ["ddp", "fsdp"])
-def test_a_run_goes_on_with_other_engines_and_numbers_of_processes(server, tmp_path, engine):
-    """One process, two that share out the model, four that add up or share, and one again."""
-    (alone,) = together(server, tmp_path / "alone", 1, rows=8)
-    ways = ((1, "sum", 13), (2, "fsdp", 25), (4, engine, 36), (1, "sum", None))
-    *_, (_, found) = stopped_and_moved(server, tmp_path / "moved", ways, rows=8)
-    assert found[0]["losses"] == pytest.approx(alone["losses"], abs=1e-5)
-    rounding = "sums are taken in another order"
-    assert found[0]["notes"] == [
-        f"engine = 'sum' after step 30, {engine!r} before: {rounding}, which changes the last bits",
-        f"processes = 1 after step 30, 4 before: {rounding}, and other units are dropped",
-    ]
-
-
-def test_folders_that_processes_do_not_share_end_the_run_in_all_of_them(server, tmp_path):
-    for answer in together(server, tmp_path, 3, apart=True):  # and none waits for another
-        assert "is not seen by [1, 2]: several machines need a shared" in answer["error"]
-    assert list(tmp_path.glob("run-*/*")) == []
-
-
-@pytest.mark.weekly
-@pytest.mark.parametrize("engine", ["sum", "fsdp"])
-def test_one_of_four_processes_is_killed_and_none_waits_for_it(server, tmp_path, engine):
-    """`experiments/many_processes` does so twenty times, and has torchrun start them again."""
-    options = {"engine": engine, "dropout": 0.2, "rows": 8}
-    whole = together(server, tmp_path / "whole", 4, **options)
-    folder = tmp_path / "killed"
-    folder.mkdir()
-    options |= {"folder": str(folder), "result": str(folder / "losses"), "processes": 4}
-    for victim in (0, 2):
-        before = saved_step(folder)
-        kill = {"kill_rank": victim, "kill_at": before + 15}
-        codes = server.call("train_together", children=4, **kill, **options)
-        assert codes[victim] == KILLED
-        assert all(codes)  # the others lost it, and ended
-        assert before < saved_step(folder) < 50
-    del options["folder"], options["result"], options["processes"]
-    assert together(server, folder, 4, name="end", **options) == whole
-
-
-def saved_step(folder):
-    path = folder / "run" / "last.pt"
-    return checkpoints.read(path)["step"] if path.exists() else 0

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from src.tokens import bpe, unigram
+from src.tokens import files, unigram
 from src.tokens.bpe import split_words
 from src.tokens.unigram import BYTES, ESCAPE, PATTERN, UnigramTokenizer
 
@@ -156,7 +156,7 @@ def test_a_word_that_nothing_spells_is_refused():
         lambda: unigram.posteriors(edges, [0.0]),
         lambda: unigram.sample_path(edges, [0.0], generator=random.Random(0)),
     ):
-        with pytest.raises(ValueError, match="some row of tokens spells, got one that none does"):
+        with pytest.raises(ValueError, match="some row of tokens spells"):
             refused()
 
 
@@ -315,10 +315,8 @@ def test_special_tokens_have_ids_that_no_text_makes():
         (lambda: UnigramTokenizer.train("", vocabulary_size=300), "expected some text"),
         (lambda: UnigramTokenizer.train([], vocabulary_size=300), "expected some text"),
         (lambda: UnigramTokenizer.train("", 300, pattern="a*"), "expected some text"),
-        (lambda: UnigramTokenizer.train("a\ud800", vocabulary_size=300), r"lone surrogate U\+D800"),
-        (lambda: UnigramTokenizer.train("a", vocabulary_size=300, kept=1.0), "kept=1.0"),
+        (lambda: UnigramTokenizer.train("a\ud800", vocabulary_size=300), "surrogates"),
         (lambda: UnigramTokenizer.train("a", vocabulary_size=300, em_steps=0), "em_steps=0"),
-        (lambda: UnigramTokenizer.train("a", vocabulary_size=300, longest=0), "longest=0"),
         (lambda: UnigramTokenizer.train("a b", vocabulary_size=300, pattern="a"), "leaves out"),
         (lambda: UnigramTokenizer({b"": -1.0}), "not empty"),
         (lambda: UnigramTokenizer({b"ab": 0.5}), "at most 0"),
@@ -326,8 +324,8 @@ def test_special_tokens_have_ids_that_no_text_makes():
         (lambda: UnigramTokenizer({b"ab": -0.1, b"c": -0.1}), "at most 1, got 1.8"),
         (lambda: UnigramTokenizer({}, specials=("<s>", "<s>")), "different names"),
         (lambda: UnigramTokenizer({}, pattern="(a)|."), "without groups"),
-        (lambda: UnigramTokenizer({}).log_prob("ab\udc00"), r"expected text .* U\+DC00"),
-        (lambda: UnigramTokenizer({}).posteriors("ab\udc00"), r"expected text .* U\+DC00"),
+        (lambda: UnigramTokenizer({}).log_prob("ab\udc00"), "surrogates"),
+        (lambda: UnigramTokenizer({}).posteriors("ab\udc00"), "surrogates"),
         (lambda: unigram.sample_path([[]], [], generator=None, sharpness=-1), "at least 0, got -1"),
         (lambda: unigram.expect([[[]]], [1, 2], []), "zip"),  # not as many frequencies as words
     ],
@@ -347,32 +345,24 @@ def test_a_saved_tokenizer_comes_back_as_it_was(tmp_path):
         trained(specials=iter(["<|endoftext|>", "<pad>"]))[0],
         UnigramTokenizer(pieces, pattern=None, specials=()),
     ):
-        one.save(path)
-        other = UnigramTokenizer.load(path)
+        files.save(one, path)
+        other = files.load(path)
         for name in ("pieces", "log_probs", "ids", "specials", "pattern"):
             assert getattr(other, name) == getattr(one, name)
         assert other.encode("refined ö ab" + TEXT) == one.encode("refined ö ab" + TEXT)
     json.loads(path.read_text(), parse_constant=pytest.fail)  # JSON knows no infinity
 
 
-def test_a_pattern_of_ones_own_is_loaded_if_it_is_named(tmp_path):
-    UnigramTokenizer({}, pattern="(?s:.)").save(tmp_path / "own.json")
-    with pytest.raises(ValueError, match=r"own\.json: expected the default pattern or the one na"):
-        UnigramTokenizer.load(tmp_path / "own.json")
-    assert UnigramTokenizer.load(tmp_path / "own.json", pattern="(?s:.)").pattern == "(?s:.)"
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"format": "next-token pieces 1"}, "expected the format .* got 'next-token pieces 1'"),
         ({"pattern": ["a"]}, "pattern"),
-        ({"specials": {"<s>": 300}}, "expected 'specials' as list"),
+        ({"pattern": "(?s:.)"}, "expected the default pattern or the one named"),
+        ({"specials": {"<s>": 300}}, "expected a tokenizer"),
         ({"specials": [["<s>"]]}, "unhashable"),
-        ({"pieces": None}, "expected 'pieces' as list"),
-        ({256: ["ab"]}, r"expected \[piece, log-probability or null\], got \['ab'\]"),
-        ({256: ["ab", "-1.0"]}, "log-probability or null"),
-        ({256: ["ab", True]}, "log-probability or null"),
+        ({"pieces": None}, "expected a tokenizer"),
+        ({256: ["ab"]}, "unpack"),
+        ({256: ["ab", [1]]}, "float"),
         ({256: ["Ġa", -1.0]}, "latin-1"),
         ({256: ["ab", 0.5]}, "at most 0"),
         ({256: ["cd", -3.0]}, "each piece once"),
@@ -381,20 +371,14 @@ def test_a_pattern_of_ones_own_is_loaded_if_it_is_named(tmp_path):
 )
 def test_a_wrong_entry_of_a_file_is_refused(change, message, tmp_path):
     path = tmp_path / "own.json"
-    UnigramTokenizer({b"ab": -3.0, b"cd": -3.0}).save(path)
+    files.save(UnigramTokenizer({b"ab": -3.0, b"cd": -3.0}), path)
     content = json.loads(path.read_text(encoding="utf-8"))
     for key, value in change.items():
         (content if isinstance(key, str) else content["pieces"])[key] = value
     path.write_text(json.dumps(content), encoding="utf-8")
     with pytest.raises(ValueError, match=message) as refused:
-        UnigramTokenizer.load(path)
+        files.load(path)
     assert "own.json" in str(refused.value)
-
-
-def test_who_opens_the_file_with_the_other_load_is_told_which(tmp_path):
-    UnigramTokenizer({}).save(tmp_path / "tokenizer.json")
-    with pytest.raises(ValueError, match=r"unigram 1'; UnigramTokenizer\.load reads it"):
-        bpe.load(tmp_path / "tokenizer.json")
 
 
 # ---- an independent implementation -----------------------------------------------------------

@@ -13,6 +13,8 @@ import torch._dynamo  # torch's first optimiser imports it, which takes a second
 from torch import distributed
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 
+from next_token import engines
+from next_token.engines import RunTraining
 from src.gpt import many_cores
 from src.gpt.gpt2 import GPT, GPTConfig
 from src.gpt.many_cores import local
@@ -165,10 +167,10 @@ def train_together(
             die()
 
     try:
-        history = train(
+        history = engines.train(
             model,
             ragged(rows),
-            TrainConfig(50, 0.01, **settings),
+            RunTraining(50, 0.01, **settings),
             validation=held_out(),
             folder=f"{folder}/run-{rank}" if apart else f"{folder}/run",
             resume=True,

@@ -13,7 +13,6 @@ Source: Vaswani et al. 2017, section 3.2. Derived in the chapter `attention/atte
 """
 
 import math
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -62,58 +61,46 @@ def scaled_dot_product_attention(
         (output, weights): (..., T, width of the values), and (..., T, S), rows summing to 1
         before dropout (to less with a sink), or None.
     Raises:
-        ValueError: shapes or types do not fit, or a query may attend to nothing.
+        ValueError: the mask or the values do not fit, or a query may attend to nothing.
     """
-    _check_parts(queries, keys, values)
+    if keys.shape[-2] != values.shape[-2]:  # torch's kernel would not say so
+        raise ValueError(
+            f"expected a value for every key, got {keys.shape[-2]} keys, {values.shape[-2]} values"
+        )
     scale = 1 / math.sqrt(queries.shape[-1]) if scale is None else scale
     if not need_weights and sink is None:
-        return _fused(queries, keys, values, mask, causal, bias, scale, dropout, grouped), None
+        # Its own causal mask is the fastest, but lets the first T of S positions ask, not the last.
+        own = causal and mask is None and bias is None and queries.shape[-2] == keys.shape[-2]
+        added = None if own else _allowed(mask, causal, queries, keys)
+        if bias is not None:
+            added = bias if added is None else bias.masked_fill(~added, -torch.inf)
+        output = functional.scaled_dot_product_attention(
+            queries, keys, values, added, dropout, own, scale=scale, enable_gqa=grouped
+        )
+        return output, None
     if grouped:
         share = queries.shape[-3] // keys.shape[-3]  # H / G
         keys, values = (part.repeat_interleave(share, dim=-3) for part in (keys, values))
+
     scores = queries @ keys.mT * scale  # (..., T, S)
     if bias is not None:
         scores = scores + bias
-    scores = _forbidden_to_minus_infinity(scores, _allowed(mask, causal, queries, keys))
+    allowed = _allowed(mask, causal, queries, keys)
+    if allowed is not None:  # a score of 0 would have the weight e^0; minus infinity has 0 exactly
+        scores = scores.masked_fill(~allowed, -torch.inf)
     if sink is not None:
-        sink = sink.expand(*scores.shape[:-1], 1)
-        weights = torch.softmax(torch.cat([scores, sink], -1), dim=-1)[..., :-1]
-    else:
-        weights = torch.softmax(scores, dim=-1)
+        scores = torch.cat([scores, sink.expand(*scores.shape[:-1], 1)], -1)  # (..., T, S + 1)
+    weights = torch.softmax(scores, dim=-1)[..., : keys.shape[-2]]
     weights = functional.dropout(weights, dropout, training=dropout > 0)
     return weights @ values, weights if need_weights else None
 
 
-def _fused(
-    queries: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    mask: Tensor | None,
-    causal: bool,
-    bias: Tensor | None,
-    scale: float,
-    dropout: float,
-    grouped: bool,
-) -> Tensor:
-    """The same output by torch's kernel; without a mask of ours it takes its fastest road."""
-    options: dict[str, Any] = {"dropout_p": dropout, "scale": scale, "enable_gqa": grouped}
-    # Its own idea of causality is the first T of S positions, ours the last T.
-    alike = not causal or queries.shape[-2] in (1, keys.shape[-2])
-    if mask is None and bias is None and alike:
-        options["is_causal"] = causal and queries.shape[-2] > 1
-    else:
-        allowed = _allowed(mask, causal, queries, keys)
-        added = allowed if bias is None else _forbidden_to_minus_infinity(bias, allowed)
-        options["attn_mask"] = added
-    return functional.scaled_dot_product_attention(queries, keys, values, **options)
-
-
 def _allowed(mask: Tensor | None, causal: bool, queries: Tensor, keys: Tensor) -> Tensor | None:
-    """The mask and causality in one; None: everything is allowed."""
+    """Which query may attend to which key, by the mask and by causality; None: each to all."""
     length, n_keys = queries.shape[-2], keys.shape[-2]
     if mask is not None:
-        _check_mask(mask, queries, keys)
-    if causal:
+        _check_mask(mask, (*queries.shape[:-1], n_keys))
+    if causal and length > 1:
         earlier = causal_mask(length, n_keys, device=queries.device)
         mask = earlier if mask is None else mask & earlier
     if mask is not None and readable(mask):
@@ -121,37 +108,14 @@ def _allowed(mask: Tensor | None, causal: bool, queries: Tensor, keys: Tensor) -
     return mask
 
 
-def _forbidden_to_minus_infinity(scores: Tensor, allowed: Tensor | None) -> Tensor:
-    # Zero would be a score like any other, of weight e^0; minus infinity has weight 0 exactly.
-    return scores if allowed is None else scores.masked_fill(~allowed, -torch.inf)
-
-
-# ---- checks --------------------------------------------------------------------------------------
-
-
-def _check_parts(queries: Tensor, keys: Tensor, values: Tensor) -> None:
-    if queries.shape[-1] != keys.shape[-1]:
-        raise ValueError(
-            f"expected queries and keys of one width, got {queries.shape[-1]} and {keys.shape[-1]}"
-        )
-    if keys.shape[-2] != values.shape[-2]:
-        raise ValueError(
-            f"expected a value for every key, got {keys.shape[-2]} keys and "
-            f"{values.shape[-2]} values"
-        )
-
-
-def _check_mask(mask: Tensor, queries: Tensor, keys: Tensor) -> None:
-    if mask.dtype != torch.bool:
+def _check_mask(mask: Tensor, shape: tuple[int, ...]) -> None:
+    if mask.dtype != torch.bool:  # torch's kernel would add it to the scores
         raise ValueError(
             f"expected a boolean mask, True where a query may attend, got {mask.dtype}; "
             "what is to be added to the scores is called bias"
         )
-    shape = (*queries.shape[:-1], keys.shape[-2])
-    short = mask.ndim <= len(shape)
-    if not short or any(
-        m not in (1, n) for m, n in zip(mask.shape[::-1], shape[::-1], strict=False)
-    ):
+    sizes = zip(mask.shape[::-1], shape[::-1], strict=False)
+    if mask.ndim > len(shape) or any(size not in (1, whole) for size, whole in sizes):
         raise ValueError(
             f"expected a mask that broadcasts to (..., T, S) = {shape}, got {tuple(mask.shape)}; "
             "rows are queries, columns are keys"
@@ -159,11 +123,10 @@ def _check_mask(mask: Tensor, queries: Tensor, keys: Tensor) -> None:
 
 
 def _check_rows(allowed: Tensor) -> None:
-    rows = allowed.any(-1)
-    if not rows.all():
-        first = (~rows).nonzero()[0].tolist()
+    empty = ~allowed.any(-1)
+    if empty.any():
         raise ValueError(
-            f"expected every query to have a key that it may attend to, got {int((~rows).sum())} "
-            f"of {rows.numel()} without one, the first at index {first}; a softmax over nothing "
-            "is NaN. Let padding see itself, and a position see its own"
+            f"expected every query to have a key that it may attend to, got {int(empty.sum())} of "
+            f"{empty.numel()} without one, the first at index {empty.nonzero()[0].tolist()}; a "
+            "softmax over nothing is NaN. Let padding see itself, and a position see its own"
         )

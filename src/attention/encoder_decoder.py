@@ -1,116 +1,22 @@
-"""What does one build of blocks? Encoders, decoders, and a model that translates.
+"""How does one model read a text and write another? An encoder, a decoder, and what joins them.
 
-    encoder            memory = blocks(source), all see all
-    decoder            states = blocks(target), each sees itself and what came before; with
-                       `cross`, the memory as well
-    encoder-decoder    logits = states E'
+    memory = encoder(source)                     all of it sees all of it           (B, S, C)
+    states = decoder(target, memory)             causal, and it sees the memory     (B, T, C)
+    logits = states U'                                                              (B, T, V)
 
 Axes: B texts, T and S positions (target and source), C channels, V vocabulary.
-Source: Vaswani et al. 2017, section 3. Derived in the chapters `attention/block` (stacks) and
-`attention/encoder_decoder`.
+Source: Vaswani et al. 2017, section 3. Derived in the chapter `attention/encoder_decoder`.
 """
-
-from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from ..tools.checks import check_batch
-from .block import Block, norm_of
-from .heads import Cache, linear
+from .block import Decoder, Encoder
+from .config import BlockConfig
+from .heads import linear
 from .positions import LearnedPositions
-
-
-def layer_windows(
-    layers: int, window: int | None, global_every: int | None = None
-) -> list[int | None]:
-    """The window of each layer: every `global_every`-th sees everything, the others so far.
-
-    >>> layer_windows(5, 8, global_every=2)
-    [8, None, 8, None, 8]
-
-    Args:
-        layers: L.
-        window: of the local layers, as in `MultiHeadAttention`; None: all layers are global.
-        global_every: which layers are global; None: none.
-    Source: Beltagy et al. 2020 (windows); Gemma Team 2025, section 2 (five local, one global).
-    """
-    return [
-        None if global_every and (layer + 1) % global_every == 0 else window
-        for layer in range(layers)
-    ]
-
-
-class _Stack(nn.Module):
-    """Blocks one after another; after pre-norm blocks a last norm, which they leave to do.
-
-    With a window, every `global_every`-th block has none.
-    """
-
-    def __init__(
-        self,
-        layers: int,
-        *,
-        channels: int,
-        heads: int,
-        window: int | None = None,
-        global_every: int | None = None,
-        **options: Any,
-    ):
-        super().__init__()
-        if layers < 0:
-            raise ValueError(f"expected 0 layers or more, got {layers}")
-        self.blocks = nn.ModuleList(
-            Block(channels, heads=heads, window=each, **options)
-            for each in layer_windows(layers, window, global_every)
-        )
-        pre = options.get("norm", "pre") == "pre"
-        norm = {"eps": options.get("eps", 1e-5), "bias": options.get("bias", True)}
-        kind = options.get("norm_kind", "layer")
-        self.final_norm = norm_of(kind, channels, **norm) if pre else nn.Identity()
-
-
-class Encoder(_Stack):
-    """Blocks in which every position sees every other: Encoder(layers, channels=C, heads=H).
-
-    Further options are those of `Block`.
-    """
-
-    def forward(self, x: Tensor, *, mask: Tensor | None = None) -> Tensor:
-        """(B, S, C) -> (B, S, C); the mask keeps padding out."""
-        for block in self.blocks:
-            x = block(x, mask=mask)
-        return self.final_norm(x)
-
-
-class Decoder(_Stack):
-    """Blocks in which a position sees no later one: Decoder(layers, channels=C, heads=H).
-
-    With cross=True each block looks at a memory as well. Further options are those of `Block`.
-    """
-
-    def forward(
-        self,
-        x: Tensor,
-        memory: Tensor | None = None,
-        *,
-        mask: Tensor | None = None,
-        memory_mask: Tensor | None = None,
-        cache: Sequence[Cache] | None = None,
-    ) -> Tensor:
-        """(B, T, C) -> (B, T, C), causally; the masks only forbid more.
-
-        Args:
-            x: (B, T, C).
-            memory, mask, memory_mask: as in `Block`.
-            cache: one for each block, of the tokens before x.
-        """
-        caches: Sequence[Cache | None] = cache or [None] * len(self.blocks)
-        for block, stored in zip(self.blocks, caches, strict=True):
-            x = block(x, memory, mask=mask, causal=True, memory_mask=memory_mask, cache=stored)
-        return self.final_norm(x)
 
 
 class EncoderDecoder(nn.Module):
@@ -118,10 +24,9 @@ class EncoderDecoder(nn.Module):
 
     Args:
         source_vocabulary, target_vocabulary: their sizes.
-        channels, heads, layers: C, H and the depth, of encoder and decoder each.
+        config: of the blocks; their dropout falls on the embeddings, too.
+        layers: the depth, of encoder and decoder each.
         context_length: of source and target, in tokens.
-        norm: "pre" or "post".
-        dropout: as in `Block`; it falls on the embeddings, too.
         padding: id that fills short sources up; nobody attends to it. None: no source is padded.
         generator: draws the initial weights; on the CPU.
     """
@@ -130,17 +35,15 @@ class EncoderDecoder(nn.Module):
         self,
         source_vocabulary: int,
         target_vocabulary: int,
+        config: BlockConfig,
         *,
-        channels: int,
-        heads: int,
         layers: int,
         context_length: int,
-        norm: str = "pre",
-        dropout: float = 0.0,
         padding: int | None = None,
         generator: torch.Generator,
     ):
         super().__init__()
+        channels = config.channels
 
         def table(rows: int) -> nn.Parameter:
             return nn.Parameter(linear(channels, rows, bias=False, generator=generator).weight)
@@ -148,12 +51,11 @@ class EncoderDecoder(nn.Module):
         def positions() -> LearnedPositions:
             return LearnedPositions(context_length, channels=channels, generator=generator)
 
-        options: dict[str, Any] = {"norm": norm, "dropout": dropout, "generator": generator}
-        self.padding, self.dropout = padding, nn.Dropout(dropout)
+        self.padding, self.dropout = padding, nn.Dropout(config.dropout)
         self.source_embedding, self.source_positions = table(source_vocabulary), positions()
         self.target_embedding, self.target_positions = table(target_vocabulary), positions()
-        self.encoder = Encoder(layers, channels=channels, heads=heads, **options)
-        self.decoder = Decoder(layers, channels=channels, heads=heads, cross=True, **options)
+        self.encoder = Encoder(layers, config, generator=generator)
+        self.decoder = Decoder(layers, config, cross=True, generator=generator)
         self.unembedding = linear(channels, target_vocabulary, bias=False, generator=generator)
 
     def forward(self, source: Tensor, target: Tensor) -> Tensor:

@@ -19,7 +19,6 @@ Builds on the chapter `attention/heads`.
 """
 
 import math
-from functools import partial
 from typing import Any
 
 import torch
@@ -27,8 +26,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from .attention import scaled_dot_product_attention
-from .heads import Attention, Cache, head_width, linear
-from .positions import rotate
+from .config import BlockConfig
+from .heads import Attention, Cache, linear
 
 
 def latent_attention(
@@ -64,15 +63,15 @@ def absorbed_attention(
         As there.
     Source: DeepSeek-AI 2024, section 2.1.2.
     """
-    of_keys, of_values = up.chunk(2, dim=1)  # (H, D, L) each
-    width = of_keys.shape[1]
-    asking = torch.cat([queries[..., :width] @ of_keys, queries[..., width:]], dim=-1)
-    asked = torch.cat([latents, shared], dim=-1)  # (B, 1, S, L + R)
-    scale = 1 / math.sqrt(queries.shape[-1])  # not of L + R
+    up_keys, up_values = up.chunk(2, dim=1)  # (H, D, L) each
+    plain, rotated = queries.tensor_split([up_keys.shape[1]], dim=-1)  # D and R
+    queries = torch.cat([plain @ up_keys, rotated], dim=-1)  # (B, H, T, L + R)
+    keys = torch.cat([latents, shared], dim=-1)  # (B, 1, S, L + R)
+    scale = 1 / math.sqrt(plain.shape[-1] + rotated.shape[-1])  # not of L + R
     mixed, weights = scaled_dot_product_attention(
-        asking, asked, latents, scale=scale, grouped=True, **options
+        queries, keys, latents, scale=scale, grouped=True, **options
     )
-    return mixed @ of_values.mT, weights  # (B, H, T, L) (H, L, D)
+    return mixed @ up_values.mT, weights  # (B, H, T, L) (H, L, D)
 
 
 class LatentAttention(Attention):
@@ -81,50 +80,22 @@ class LatentAttention(Attention):
     One new token with a cache takes the absorbed form, everything else the plain one.
 
     Args:
-        channels: C.
-        heads: H; it divides C unless `head_channels` is given.
-        latent: L.
-        head_channels: D; None: C / H.
-        bias: whether the linear maps have one, but for that up: it could not be absorbed.
-        dropout: of the attention weights, while training.
-        rotary: whether D / 2 more channels of each query, and of a key that all heads share, are
-            rotated by their positions.
-        rotary_base, rotary_scale: `base` and `scale` of `rotate`.
-        eps: of the norm of the latents, as in `rms_norm`.
-        window: as in `MultiHeadAttention`.
+        config: its sizes and switches. The map up has no bias: it could not be absorbed.
         generator: draws the initial weights; on the CPU.
-    Raises:
-        ValueError: the heads do not divide the channels, or D / 2 is odd and is to be rotated.
     Source: DeepSeek-AI 2024, section 2.1. `query` stacks their W^Q and W^QR, head by head, `down`
     W^DKV and W^KR, `up` W^UK and W^UV, head by head.
     """
 
-    def __init__(
-        self,
-        channels: int,
-        *,
-        heads: int,
-        latent: int,
-        head_channels: int | None = None,
-        bias: bool = True,
-        dropout: float = 0.0,
-        rotary: bool = False,
-        rotary_base: float = 10_000.0,
-        rotary_scale: float = 1.0,
-        eps: float = 1e-5,
-        window: int | None = None,
-        generator: torch.Generator,
-    ):
-        width = head_width(channels, heads, head_channels)
-        super().__init__(channels, heads, width, dropout=dropout, window=window)
-        turned = turned_width(width) if rotary else 0
-        self.latent, self.turned, self.eps = latent, turned, eps
-        self.turn = partial(rotate, base=rotary_base, scale=rotary_scale)
-        self.query = linear(channels, heads * (width + turned), bias=bias, generator=generator)
-        self.down = linear(channels, latent + turned, bias=bias, generator=generator)
-        self.up = linear(latent, 2 * heads * width, bias=False, generator=generator)
+    def __init__(self, config: BlockConfig, *, generator: torch.Generator):
+        super().__init__(config)
+        channels, heads, width, bias = config.channels, config.heads, config.head_width, config.bias
+        self.latent, self.turned = config.latent or 0, config.turned_width
+        queries = heads * (width + self.turned)
+        self.query = linear(channels, queries, bias=bias, generator=generator)
+        self.down = linear(channels, self.latent + self.turned, bias=bias, generator=generator)
+        self.up = linear(self.latent, 2 * heads * width, bias=False, generator=generator)
         self.output = linear(heads * width, channels, bias=bias, generator=generator)
-        self.latent_gain = nn.Parameter(torch.ones(latent))
+        self.latent_gain = nn.Parameter(torch.ones(self.latent))
 
     def forward(
         self,
@@ -139,7 +110,7 @@ class LatentAttention(Attention):
         start = 0 if cache is None else cache.length
         queries = self.query(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)  # (B, H, T, D + R)
         latents, shared = self.down(x)[:, None].split([self.latent, self.turned], dim=-1)
-        latents = functional.rms_norm(latents, (self.latent,), self.latent_gain, self.eps)
+        latents = functional.rms_norm(latents, (self.latent,), self.latent_gain, self.config.eps)
         if self.turned:
             still, turning = queries.split([self.head_channels, self.turned], dim=-1)
             queries = torch.cat([still, self.turn(turning, start=start)], dim=-1)
@@ -148,29 +119,17 @@ class LatentAttention(Attention):
             latents, shared = cache.extend(latents, shared)
         one_more = cache is not None and x.shape[1] == 1
         attend = absorbed_attention if one_more else latent_attention
-        gathered, weights = attend(
+        mixed, weights = attend(
             queries,
             latents,
             shared,
             self.up.weight.view(self.heads, -1, self.latent),
-            mask=self.seen(mask, queries, latents),
+            mask=self.within_window(mask, queries, latents),
             causal=causal,
             bias=bias,
-            dropout=self.dropout if self.training else 0.0,
+            dropout=self.config.dropout if self.training else 0.0,
             need_weights=self.record is not None,
         )
-        return self.gathered(gathered, weights)
-
-
-def turned_width(head_channels: int) -> int:
-    """R, how many channels more are rotated in latent attention: D / 2, as in DeepSeek-V2.
-
-    Raises:
-        ValueError: that is not an even number.
-    """
-    if head_channels % 4:
-        raise ValueError(
-            "expected a multiple of 4 channels a head for latent attention with rotary positions, "
-            f"half of which are turned in pairs, got {head_channels}"
-        )
-    return head_channels // 2
+        if self.record is not None and weights is not None:
+            self.record(weights.detach())
+        return self.output(self.join_heads(mixed))

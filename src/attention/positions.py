@@ -48,8 +48,7 @@ def rotate(x: Tensor, *, start: int = 0, base: float = 10_000.0, scale: float = 
         ValueError: D is odd.
     Source: Su et al. 2021, section 3.2.2; Chen et al. 2023, equation 4 (scale).
     """
-    turns = _turns.__wrapped__ if torch.compiler.is_compiling() else _turns
-    cos, sin = turns(start, x.shape[-2], x.shape[-1], base, scale, x.device, x.dtype)
+    cos, sin = _turns(start, x.shape[-2], x.shape[-1], base, scale, x.device, x.dtype)
     even, odd = x[..., 0::2], x[..., 1::2]
     return torch.stack([even * cos - odd * sin, even * sin + odd * cos], dim=-1).flatten(-2)
 

@@ -71,116 +71,48 @@ def lstm_step(
     return o.sigmoid() * cell.tanh(), cell
 
 
-class _Recurrent(nn.Module):
-    """What RNN and LSTM share: everything but the step, which torch's kernels take."""
+class StateModel(nn.Module):
+    """What all here have in common: ids -> embeddings -> states -> logits, each text by itself."""
 
-    causal, context_length = True, None
-
-    def __init__(
-        self,
-        kernel: Callable[..., nn.RNNBase],
-        vocabulary_size: int,
-        embedding_size: int,
-        hidden_size: int,
-        layers: int,
-        tied: bool,
-        dropout: float,
-        end: int | None,
-        generator: torch.Generator,
-    ):
-        super().__init__()
-        check_sizes(
-            vocabulary_size=vocabulary_size,
-            embedding_size=embedding_size,
-            hidden_size=hidden_size,
-            layers=layers,
-        )
-        check_end(end, vocabulary_size)
-        if tied and embedding_size != hidden_size:
-            raise ValueError(
-                "expected tied embeddings to be as long as the state they are compared with, got "
-                f"embedding_size={embedding_size} and hidden_size={hidden_size}"
-            )
-        if not 0 <= dropout < 1:
-            raise ValueError(f"expected a dropout from 0 to below 1, got {dropout}")
-        self.vocabulary_size, self.end = vocabulary_size, end
-        between = dropout if layers > 1 else 0.0  # torch warns where there is no between
-        options = {"num_layers": layers, "batch_first": True, "dropout": between, "device": "meta"}
-        self.embedding = skip_init(nn.Embedding, vocabulary_size, embedding_size)
-        self.recurrence = kernel(embedding_size, hidden_size, **options).to_empty(device="cpu")
-        self.dropout = nn.Dropout(dropout)
-        self.output = skip_init(nn.Linear, hidden_size, vocabulary_size)
-        self._initialise(tied, generator)
-
-    @torch.no_grad()
-    def _initialise(self, tied: bool, generator: torch.Generator) -> None:
-        self.embedding.weight.normal_(generator=generator)
-        for name, parameter in self.recurrence.named_parameters():
-            if name.startswith("bias"):
-                parameter.zero_()
-            elif name.startswith("weight_ih"):
-                parameter.normal_(generator=generator).div_(math.sqrt(parameter.shape[1]))
-            else:  # orthogonal: what a state holds is turned, not shrunk (Saxe et al. 2014)
-                for gate in parameter.split(self.recurrence.hidden_size):
-                    nn.init.orthogonal_(gate, generator=generator)
-        self.output.bias.zero_()
-        if tied:
-            self.output.weight = self.embedding.weight
-            self.output.weight.div_(math.sqrt(self.output.in_features))
-        else:
-            self.output.weight.zero_()
+    vocabulary_size: int
+    end: int | None
+    embedding: Any  # nn.Embedding, whose weight is an nn.Parameter
+    dropout: nn.Module
+    output: nn.Linear
 
     def forward(self, ids: Tensor) -> Tensor:
         """The logits of the token after each token, (B, T, V), from ids, (B, T)."""
         return self.unembed(self.states(ids))
 
     def states(self, ids: Tensor) -> Tensor:
-        """The hidden states of the last layer, (B, T, H), from ids, (B, T)."""
+        """The states of the last layer, (B, T, H), from ids, (B, T): each text is a row of its own.
+
+        A text begins with the batch's row and with each end token. Rows are padded on the right,
+        where no earlier position looks.
+        """
         check_batch(ids, self.vocabulary_size)
         embedded = self.dropout(self.embedding(ids))  # (B, T, C)
-        return _each_text_apart(self.states_from, embedded, ids, self.end)
+        if self.end is None or not ids.numel():
+            return self.states_from(embedded)
+        begins = ids == self.end
+        begins[:, 0] = True
+        begins = begins.flatten()  # (B, T) -> (B * T)
+        text = begins.cumsum(0) - 1  # which text a token belongs to, and which place it has there
+        place = torch.arange(len(text), device=ids.device) - begins.nonzero().squeeze(-1)[text]
+        rows = embedded.new_zeros(int(text[-1]) + 1, int(place.max()) + 1, embedded.shape[-1])
+        rows[text, place] = embedded.flatten(0, 1)
+        return self.states_from(rows)[text, place].unflatten(0, ids.shape)  # (B, T, H)
+
+    def states_from(self, embedded: Tensor) -> Tensor:
+        """The states of the last layer, (B, T, H), from embeddings, (B, T, C), of one text each."""
+        raise NotImplementedError
 
     def unembed(self, states: Tensor) -> Tensor:
         """Logits, (..., V), from states, (..., H)."""
         return self.output(self.dropout(states))
 
-    def layers(self) -> list[list[nn.Parameter]]:
-        """The parameters by depth: embeddings, each layer, and the output."""
-        above = [p for p in self.output.parameters() if p is not self.token_table]
-        return [[self.token_table], *self.recurrence.all_weights, above]
 
-    @property
-    def channels(self) -> int:
-        """H, the numbers in a state."""
-        return self.recurrence.hidden_size
-
-    @property
-    def token_table(self) -> nn.Parameter:
-        """The vectors of the tokens, (V, C)."""
-        return self.embedding.weight
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """Plain values, from which a model of the same sizes can be built."""
-        return {
-            "vocabulary_size": self.vocabulary_size,
-            "embedding_size": self.recurrence.input_size,
-            "hidden_size": self.recurrence.hidden_size,
-            "layers": self.recurrence.num_layers,
-            "tied": self.output.weight is self.token_table,
-            "dropout": self.dropout.p,
-            "end": self.end,
-        }
-
-    def states_from(self, embedded: Tensor) -> Tensor:
-        """The hidden states of the last layer, (B, T, H), from embeddings, (B, T, C), of one text.
-
-        They begin at zero at position 0, and only there: `end` is for `states` to see to.
-        """
-        return self.recurrence(embedded)[0]
-
-
-class RNN(_Recurrent):
+class RNN(StateModel):
     """A simple recurrent language model: its state is all that it knows of the past.
 
     With `end`, the state is set back to zero before an end token is read, so nothing is carried
@@ -205,7 +137,8 @@ class RNN(_Recurrent):
             is not in the vocabulary.
     """
 
-    kind = "rnn"
+    kind, causal, context_length = "rnn", True, None
+    kernel: type[Any] = nn.RNN  # all steps of `rnn_step`, layer after layer
 
     def __init__(
         self,
@@ -219,44 +152,84 @@ class RNN(_Recurrent):
         end: int | None = None,
         generator: torch.Generator,
     ):
-        sizes = (vocabulary_size, embedding_size, hidden_size, layers)
-        super().__init__(nn.RNN, *sizes, tied, dropout, end, generator)
+        super().__init__()
+        sizes = {"embedding_size": embedding_size, "hidden_size": hidden_size, "layers": layers}
+        check_sizes(vocabulary_size=vocabulary_size, **sizes)
+        check_end(end, vocabulary_size)
+        if tied and embedding_size != hidden_size:
+            raise ValueError(f"expected equal sizes, to be tied, got {sizes}")
+        self.vocabulary_size, self.end = vocabulary_size, end
+        own: dict[str, Any] = {"vocabulary_size": vocabulary_size, "tied": tied, "end": end}
+        self.settings = own | sizes | {"dropout": dropout}
+        between = dropout if layers > 1 else 0.0  # torch warns where there is no between
+        self.embedding = skip_init(nn.Embedding, vocabulary_size, embedding_size)
+        recurrence = self.kernel(
+            embedding_size, hidden_size, layers, batch_first=True, dropout=between, device="meta"
+        )
+        self.recurrence = recurrence.to_empty(device="cpu")
+        self.dropout = nn.Dropout(dropout)
+        self.output = skip_init(nn.Linear, hidden_size, vocabulary_size)
+        self._initialise(tied, generator)
+
+    @torch.no_grad()
+    def _initialise(self, tied: bool, generator: torch.Generator) -> None:
+        self.embedding.weight.normal_(generator=generator)
+        for weight, hidden_weight, *biases in self.recurrence.all_weights:
+            weight.normal_(generator=generator).div_(math.sqrt(weight.shape[1]))
+            # Orthogonal: what a state holds is turned, not shrunk (Saxe et al. 2014).
+            for gate in hidden_weight.split(self.recurrence.hidden_size):
+                nn.init.orthogonal_(gate, generator=generator)
+            for bias in biases:
+                bias.zero_()
+        self.output.bias.zero_()
+        if tied:
+            self.output.weight = self.embedding.weight
+            self.output.weight.div_(math.sqrt(self.output.in_features))
+        else:
+            self.output.weight.zero_()
+
+    def states_from(self, embedded: Tensor) -> Tensor:
+        """The hidden states of the last layer, (B, T, H), from embeddings, (B, T, C), of one text.
+
+        They begin at zero at position 0, and only there: `end` is for `states` to see to.
+        """
+        return self.recurrence(embedded)[0]
+
+    def layers(self) -> list[list[nn.Parameter]]:
+        """The parameters by depth: embeddings, each layer, and the output."""
+        above = [p for p in self.output.parameters() if p is not self.token_table]
+        return [[self.token_table], *self.recurrence.all_weights, above]
+
+    @property
+    def channels(self) -> int:
+        """H, the numbers in a state."""
+        return self.recurrence.hidden_size
+
+    @property
+    def token_table(self) -> nn.Parameter:
+        """The vectors of the tokens, (V, C)."""
+        return self.embedding.weight
 
 
-class LSTM(_Recurrent):
-    """A language model with long short-term memory: a cell that gates open and close.
+class LSTM(RNN):
+    """A recurrent language model with long short-term memory: a cell that gates open and close.
+
+    Its arguments are those of `RNN`; `end` sets hidden state and cell back.
 
     The biases of the forget gates begin at 1, so that a cell begins by keeping more than it
     forgets (Jozefowicz et al. 2015). torch has two biases where the equations have one: only their
     sum counts, and the second begins at zero.
-
-    Args:
-        vocabulary_size, embedding_size, hidden_size, layers, tied, dropout, end, generator: as in
-            `RNN`, and `end` does the same, to hidden state and cell.
-    Raises:
-        ValueError: as `RNN`.
     """
 
     kind = "lstm"
+    kernel = nn.LSTM  # all steps of `lstm_step`
 
-    def __init__(
-        self,
-        vocabulary_size: int,
-        *,
-        embedding_size: int,
-        hidden_size: int,
-        layers: int = 1,
-        tied: bool = False,
-        dropout: float = 0.0,
-        end: int | None = None,
-        generator: torch.Generator,
-    ):
-        sizes = (vocabulary_size, embedding_size, hidden_size, layers)
-        super().__init__(nn.LSTM, *sizes, tied, dropout, end, generator)
-        with torch.no_grad():
-            for layer in range(layers):
-                _, forget, _, _ = getattr(self.recurrence, f"bias_ih_l{layer}").chunk(4)
-                forget.fill_(1.0)
+    @torch.no_grad()
+    def _initialise(self, tied: bool, generator: torch.Generator) -> None:
+        super()._initialise(tied, generator)
+        for _, _, bias, _ in self.recurrence.all_weights:
+            _, forget, _, _ = bias.chunk(4)
+            forget.fill_(1.0)
 
 
 def causal_convolution(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -279,7 +252,7 @@ def causal_convolution(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     return sum(terms) + bias
 
 
-class CausalConvolution(nn.Module):
+class CausalConvolution(StateModel):
     """A stack of causal convolutions, each added to what it reads: u + convolution(activation(u)).
 
     It sees layers * (width - 1) + 1 tokens, the current one included. Before the beginning there
@@ -314,8 +287,8 @@ class CausalConvolution(nn.Module):
         super().__init__()
         check_sizes(vocabulary_size=vocabulary_size, channels=channels, width=width, layers=layers)
         check_end(end, vocabulary_size)
-        self.vocabulary_size, self.end, self.activation = vocabulary_size, end, activation
-        self.width = width
+        self.vocabulary_size, self.end = vocabulary_size, end
+        self.width, self.activation, self.dropout = width, activation, nn.Identity()
         self.embedding = skip_init(nn.Embedding, vocabulary_size, channels)
         self.convolutions = nn.ModuleList(
             skip_init(nn.Conv1d, channels, channels, width) for _ in range(layers)
@@ -326,28 +299,14 @@ class CausalConvolution(nn.Module):
     @torch.no_grad()
     def _initialise(self, generator: torch.Generator) -> None:
         self.embedding.weight.normal_(generator=generator)
-        for parameter in self.convolutions.parameters():
-            if parameter.ndim == 1:  # a bias
-                parameter.zero_()
-                continue
+        for convolution in self.convolutions:
+            weight, bias = convolution.parameters()
             # Variance 2 / fan-in makes up for ReLU (He et al. 2015); all layers add that once.
-            fan_in = parameter[0].numel() * len(self.convolutions)
-            parameter.normal_(generator=generator).mul_(math.sqrt(2 / fan_in))
+            fan_in = weight[0].numel() * len(self.convolutions)
+            weight.normal_(generator=generator).mul_(math.sqrt(2 / fan_in))
+            bias.zero_()
         self.output.weight.zero_()
         self.output.bias.zero_()
-
-    def forward(self, ids: Tensor) -> Tensor:
-        """The logits of the token after each token, (B, T, V), from ids, (B, T)."""
-        return self.unembed(self.states(ids))
-
-    def states(self, ids: Tensor) -> Tensor:
-        """The states of the last layer, (B, T, C), from ids, (B, T)."""
-        check_batch(ids, self.vocabulary_size)
-        return _each_text_apart(self.states_from, self.embedding(ids), ids, self.end)
-
-    def unembed(self, states: Tensor) -> Tensor:
-        """Logits, (..., V), from states, (..., C)."""
-        return self.output(states)
 
     def states_from(self, embedded: Tensor) -> Tensor:
         """The states of the last layer, (B, T, C), from embeddings, (B, T, C), of one text."""
@@ -371,41 +330,12 @@ def input_gradients(states: Callable[[Tensor], Tensor], inputs: Tensor) -> Tenso
         inputs: (B, T, C); where the gradient is taken, such as `model.embedding(ids)`.
     Returns:
         (B, T); channels of the state per channel of the input. Nothing is left in `.grad`.
-    Raises:
-        ValueError: the inputs or the states are not of these shapes.
     """
-    if inputs.ndim != 3:
-        raise ValueError(f"expected inputs of shape (B, T, C), got {tuple(inputs.shape)}")
     inputs = inputs.detach().requires_grad_()
     with torch.backends.cudnn.flags(enabled=False):  # cuDNN's LSTM has no gradient in eval mode
         outputs = states(inputs)
-        if outputs.ndim != 3 or outputs.shape[:2] != inputs.shape[:2]:
-            raise ValueError(
-                f"expected states (B, T, H) = {(*inputs.shape[:2], 'H')} for inputs of shape "
-                f"{tuple(inputs.shape)}, got {tuple(outputs.shape)}"
-            )
         squares = torch.zeros_like(inputs[..., 0])  # (B, T)
         for last in outputs[:, -1].sum(0):  # one channel; no text depends on another
             (gradient,) = torch.autograd.grad(last, inputs, retain_graph=True)
             squares += gradient.square().sum(-1)  # (B, T, C) -> (B, T)
     return squares.sqrt()
-
-
-def _each_text_apart(
-    states: Callable[[Tensor], Tensor], embedded: Tensor, ids: Tensor, end: int | None
-) -> Tensor:
-    """The states of a batch, (B, T, H), with each text run as a row of its own.
-
-    A text begins with the batch's row and with each end token. Rows are padded on the right, where
-    no earlier position looks.
-    """
-    if end is None or not ids.numel():
-        return states(embedded)
-    begins = ids == end
-    begins[:, 0] = True
-    begins = begins.flatten()  # (B, T) -> (B * T)
-    text = begins.cumsum(0) - 1  # which text a token belongs to, and which place it has there
-    place = torch.arange(len(text), device=ids.device) - begins.nonzero().squeeze(-1)[text]
-    rows = embedded.new_zeros(int(text[-1]) + 1, int(place.max()) + 1, embedded.shape[-1])
-    rows[text, place] = embedded.flatten(0, 1)
-    return states(rows)[text, place].unflatten(0, ids.shape)  # (B * T, H) -> (B, T, H)

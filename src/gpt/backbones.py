@@ -109,26 +109,23 @@ def settings_of(backbone: Network) -> dict[str, Any]:
         TypeError: the model is none of `KINDS`.
     """
     if type(backbone) not in KINDS.values():
-        raise TypeError(
-            "expected a GPT, an RNN, an LSTM, an EncoderLM or an EncoderDecoderLM, got "
-            f"{type(backbone).__name__}"
-        )
+        kinds = ", ".join(kind.__name__ for kind in KINDS.values())
+        raise TypeError(f"expected a model among {kinds}, got {type(backbone).__name__}")
     return {"kind": backbone.kind} | backbone.settings
 
 
 def built_from(settings: dict[str, Any]) -> Network:
-    """A new model of the sizes that `settings_of` told.
+    """A new model of the sizes that `settings_of` gave.
 
     Raises:
         KeyError: another kind.
     """
     settings = dict(settings)
-    made = KINDS[settings.pop("kind")]
+    kind = KINDS[settings.pop("kind")]
     generator = torch.Generator().manual_seed(0)
-    if not issubclass(made, Configured):
-        return made(settings.pop("vocabulary_size"), **settings, generator=generator)
-    of_config = {
-        each.name: settings.pop(each.name) for each in fields(GPTConfig) if each.name in settings
-    }
+    if not issubclass(kind, Configured):
+        return kind(**settings, generator=generator)
+    sizes = {each.name for each in fields(GPTConfig)} & settings.keys()
+    config = GPTConfig(**{name: settings.pop(name) for name in sizes})
     # An encoder-decoder is called with two texts, so it is no LanguageModel.
-    return made(GPTConfig(**of_config), **settings, generator=generator)  # type: ignore[return-value]
+    return kind(config, **settings, generator=generator)  # type: ignore[return-value]

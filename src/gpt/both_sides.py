@@ -19,11 +19,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ..attention.encoder_decoder import Encoder, EncoderDecoder
+from ..attention.block import Encoder
+from ..attention.encoder_decoder import EncoderDecoder
 from ..attention.masks import padding_mask
 from ..likelihood.models import evaluating
 from ..tools.checks import check_batch
-from .gpt2 import Configured, GPTConfig, blocks_of, initialise, positions_of
+from .gpt2 import Configured, GPTConfig, initialise, new_positions
 
 
 class EncoderLM(Configured):
@@ -49,11 +50,11 @@ class EncoderLM(Configured):
         _check_tied(config)
         self.config, self.n_segments = config, segments
         self.embedding = nn.Parameter(torch.empty(config.vocabulary_size, config.channels))
-        self.positions = positions_of(config, generator=generator)
+        self.positions = new_positions(config, generator=generator)
         self.segments = None
         if segments:
             self.segments = nn.Parameter(torch.empty(segments, config.channels))
-        self.encoder = blocks_of(Encoder, config, generator=generator)
+        self.encoder = Encoder(config.layers, config, generator=generator)
         self.dropout = nn.Dropout(config.dropout) if config.dropout else nn.Identity()
         initialise(self, config, generator=generator)
 
@@ -79,19 +80,15 @@ class EncoderLM(Configured):
         """
         check_batch(ids, self.config.vocabulary_size)
         if ids.shape[1] > self.context_length:
-            raise ValueError(
-                f"expected at most {self.context_length} tokens, the model's context, got "
-                f"{ids.shape[1]}"
-            )
+            raise ValueError(f"expected {self.context_length} tokens at most, got {ids.shape[1]}")
         x = functional.embedding(ids, self.embedding)
         if self.positions is not None:
             x = x + self.positions(ids.shape[1])
         if self.segments is not None:
-            x = x + functional.embedding(
-                torch.zeros_like(ids) if segments is None else segments, self.segments
-            )
+            segments = torch.zeros_like(ids) if segments is None else segments
+            x = x + functional.embedding(segments, self.segments)
         elif segments is not None:
-            raise ValueError("expected no segments for a model without them, got some: segments=2")
+            raise ValueError("expected no segments for a model built without: segments=2")
         return self.encoder(self.dropout(x), mask=mask)
 
     def extracted(self, ids: Tensor, lengths: Tensor) -> Tensor:
@@ -116,10 +113,6 @@ class EncoderLM(Configured):
         return super().settings | {"segments": self.n_segments}
 
 
-_OF_BOTH = {"vocabulary_size", "context_length", "layers", "heads", "channels", "hidden", "norm"}
-_OF_BOTH |= {"dropout", "initial_std", "scaled_residuals"}  # what an encoder-decoder can be told
-
-
 class EncoderDecoderLM(Configured, EncoderDecoder):
     """`EncoderDecoder` with one vocabulary and one table for source, target and logits, as in T5.
 
@@ -129,7 +122,7 @@ class EncoderDecoderLM(Configured, EncoderDecoder):
         padding: id that fills short sources up; None: no source is padded.
         generator: draws the initial weights; on the CPU.
     Raises:
-        ValueError: the configuration is not tied, or asks for what `EncoderDecoder` has not.
+        ValueError: the configuration is not tied, or its positions are not learnt.
     """
 
     kind, causal = "encoder-decoder", False
@@ -143,22 +136,14 @@ class EncoderDecoderLM(Configured, EncoderDecoder):
         generator: torch.Generator,
     ):
         _check_tied(config)
-        unusual = config.unusual(_OF_BOTH)
-        if config.width != 4 * config.channels:
-            unusual["hidden"] = config.hidden
-        if unusual:
-            raise ValueError(
-                f"expected an encoder-decoder with the defaults of GPTConfig, got {unusual}"
-            )
+        if config.positions != "learnt":
+            raise ValueError(f'expected positions="learnt", got {config.positions!r}')
         super().__init__(
             config.vocabulary_size,
             config.vocabulary_size,
-            channels=config.channels,
-            heads=config.heads,
+            config,
             layers=config.layers,
             context_length=config.context_length,
-            norm=config.norm,
-            dropout=config.dropout,
             padding=padding,
             generator=generator,
         )

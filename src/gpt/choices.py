@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from ..likelihood.evaluation import Score, check_ids, check_windows, checked_logits
+from ..likelihood.evaluation import Score, check_ids, checked_logits
 from ..likelihood.maximum_likelihood import token_log_probs
 from ..likelihood.models import LanguageModel, evaluating
 from ..likelihood.surprise import NATS_PER_BIT
@@ -35,8 +35,8 @@ MEASURES = ("sum", "per token", "per byte", "against unconditional")
 class ChoiceScore:
     """What a choice cost after its prompt, and what a choice between choices is made by.
 
-    >>> found = ChoiceScore(Score(nats=6.0, tokens=3, n_bytes=12), alone=8.0)
-    >>> found.measure("sum"), found.measure("per token"), found.measure("against unconditional")
+    >>> yes = ChoiceScore(Score(nats=6.0, tokens=3, n_bytes=12), alone=8.0)
+    >>> yes.measure("sum"), yes.measure("per token"), yes.measure("against unconditional")
     (-6.0, -2.0, 2.0)
 
     Attributes:
@@ -61,27 +61,20 @@ class ChoiceScore:
             ValueError: another measure, unknown bytes, no unconditional prompt was given, or the
                 choice is impossible after it.
         """
-        if by not in MEASURES:
-            raise ValueError(f"expected a measure among {MEASURES}, got {by!r}")
+        nats = self.score.nats
         if by == "sum":
-            return -self.score.nats
+            return -nats
         if by == "per token":
             return -self.score.loss
         if by == "per byte":
             return -self.score.bits_per_byte * NATS_PER_BIT
-        if self.alone is None:
+        if by not in MEASURES or self.alone is None:
             raise ValueError(
-                "expected scores that know what the choice costs without its prompt; pass "
-                "unconditional= when scoring"
+                f"expected one of {MEASURES}, the last with unconditional=, got {by!r}"
             )
-        if math.isinf(self.score.nats):
-            return -math.inf  # what is impossible after the prompt stays so
-        if math.isinf(self.alone):
-            raise ValueError(
-                "expected choices that are possible after the unconditional prompt, got one that "
-                "is not; take another prompt, such as the last words of each"
-            )
-        return self.alone - self.score.nats
+        if math.isinf(self.alone) and math.isfinite(nats):
+            raise ValueError("expected choices that are possible after the unconditional prompt")
+        return -math.inf if math.isinf(nats) else self.alone - nats  # impossible stays impossible
 
 
 def choice_scores(
@@ -97,8 +90,7 @@ def choice_scores(
 
     A model that gives "yes" 1/4 and "no" 1/2 after a prompt: -log 4 and -log 2 nats, so "no".
 
-    Choices that differ in their last token only, such as all those of one token, are read off one
-    pass of the model. Gradients and dropout are off meanwhile.
+    Gradients and dropout are off meanwhile.
 
     Args:
         model: from (B, T) ids to (B, T, V) logits.
@@ -113,21 +105,17 @@ def choice_scores(
     Returns:
         For each item a score for each of its choices, in their order.
     Raises:
-        ValueError: no item, an empty prompt or choice, fewer than two choices, a prompt and choice
-            too long for the context (they are not cut: what is left would be another question),
-            n_bytes that do not fit, sizes out of range, NaN logits.
+        ValueError: an empty prompt or choice, fewer than two choices, a prompt and choice too long
+            for the context (they are not cut: what is left would be another question), n_bytes that
+            do not fit, NaN logits.
         TypeError: ids that are not integers, or a model that returns something other than a tensor.
     Source: Brown et al. 2020, section 2.4; Holtzman et al. 2021 (against an unconditional prompt).
     """
-    check_windows(context_length, context_length, batch_size)
-    _check_items(items, context_length, n_bytes)
-    with evaluating(model):
-        nats = _choice_nats(model, items, batch_size)
-        alone: Sequence[Sequence[float | None]] = [[None] * len(of_item) for of_item in nats]
-        if unconditional is not None:
-            bare = [(unconditional, choices) for _, choices in items]
-            _check_items(bare, context_length, None)
-            alone = _choice_nats(model, bare, batch_size)
+    nats = _choice_nats(model, items, context_length, batch_size)
+    alone: Sequence[Sequence[float | None]] = [[None] * len(choices) for _, choices in items]
+    if unconditional is not None:
+        bare = [(unconditional, choices) for _, choices in items]
+        alone = _choice_nats(model, bare, context_length, batch_size)
     scored = []
     for i, (_, choices) in enumerate(items):
         sizes = [None] * len(choices) if n_bytes is None else n_bytes[i]
@@ -138,43 +126,40 @@ def choice_scores(
 
 def chosen(scores: Sequence[Sequence[ChoiceScore]], by: str = "sum") -> list[int]:
     """Which choice of each item is best by one of `MEASURES`; the first of several equally good."""
-    measured = [[each.measure(by) for each in of_item] for of_item in scores]
+    measured = [[each.measure(by) for each in row] for row in scores]
     return [values.index(max(values)) for values in measured]
 
 
-def _choice_nats(model: LanguageModel, items: Sequence, batch_size: int) -> list[list[float]]:
-    """For each item, the nats of each choice given the prompt."""
-    # inputs: [(item, choice, where it begins to be predicted, its ids)]
-    wanted: dict[tuple[int, ...], list[tuple[int, int, int, tuple[int, ...]]]] = {}
+def _choice_nats(
+    model: LanguageModel, items: Sequence, context_length: int, batch_size: int
+) -> list[list[float]]:
+    """For each item, the nats of each choice given the prompt: a row of a batch is both."""
+    rows, first = [], []  # texts of prompt and choice; the place of the choice
     for i, (prompt, choices) in enumerate(items):
-        before = tuple(prompt.tolist())
-        for j, choice in enumerate(choices):
-            ids = tuple(choice.tolist())
-            wanted.setdefault(before + ids[:-1], []).append((i, j, len(before) - 1, ids))
-    device, rows = items[0][0].device, sorted(wanted, key=len)  # little is padded
-    nats = [[0.0] * len(choices) for _, choices in items]
-    for start in range(0, len(rows), batch_size):
-        batch = rows[start : start + batch_size]
-        # Padding stands on the right, where no earlier position looks.
-        inputs = pad_sequence([torch.tensor(row) for row in batch], batch_first=True).to(device)
-        logits = checked_logits(model(inputs), inputs)  # (B, T, V)
-        places = [
-            (b, first + k, token, i, j)
-            for b, row in enumerate(batch)
-            for i, j, first, ids in wanted[row]
-            for k, token in enumerate(ids)
-        ]
-        b, t, targets = torch.tensor([place[:3] for place in places], device=device).T
-        at = logits[b, t]  # (tokens, V)
-        at = at.to(torch.promote_types(at.dtype, torch.float32))
-        surprise = -token_log_probs(at, targets)  # (tokens,)
-        if surprise.isnan().any():
-            raise ValueError(
-                "expected log-probabilities, got NaN: the logits hold NaN or +inf, or are all -inf"
-            )
-        for (*_, i, j), cost in zip(places, surprise.tolist(), strict=True):
-            nats[i][j] += cost
-    return nats
+        if len(choices) < 2:
+            raise ValueError(f"expected 2 choices or more, got {len(choices)} in item {i}")
+        for choice in choices:
+            _check_prompt(f"the prompt of item {i}", prompt, len(choice), context_length)
+            check_ids(f"a choice of item {i}", choice)
+            rows.append(torch.cat([prompt, choice]))
+            first.append(len(prompt))
+    order = sorted(range(len(rows)), key=lambda n: len(rows[n]))  # little is padded
+    nats = [0.0] * len(rows)
+    with evaluating(model):
+        for batch in torch.tensor(order).split(batch_size):
+            # Padding stands on the right, where no earlier position looks. Choices that differ in
+            # their last token have the same inputs, and the model reads these once.
+            inputs = pad_sequence([rows[n][:-1] for n in batch], batch_first=True)
+            inputs, same = inputs.unique(dim=0, return_inverse=True)
+            logits = checked_logits(model(inputs), inputs)  # (B, T, V)
+            for n, row in zip(batch, same, strict=True):
+                own = logits[row, first[n] - 1 : len(rows[n]) - 1]  # (C, V)
+                own = own.to(torch.promote_types(own.dtype, torch.float32))
+                nats[n] = -float(token_log_probs(own, rows[n][first[n] :]).double().sum())
+    if any(map(math.isnan, nats)):
+        raise ValueError("expected log-probabilities, got NaN: the logits hold NaN or +inf")
+    parts = iter(nats)
+    return [[next(parts) for _ in choices] for _, choices in items]
 
 
 # ---- written answers -----------------------------------------------------------------------------
@@ -200,20 +185,13 @@ def greedy_answers(
         stop: the token that ends an answer, of which it is no part.
         batch_size: how many prompts go through the model at once.
     Raises:
-        ValueError: no prompt, an empty one, one too long for the context, or sizes out of range.
+        ValueError: no prompt, an empty one, or one too long for the context.
     """
-    check_windows(context_length, context_length, batch_size)
-    if max_new_tokens < 1:
-        raise ValueError(f"expected an answer of at least 1 token, got {max_new_tokens}")
-    if not prompts:
-        raise ValueError("expected at least one prompt, got none")
     for number, prompt in enumerate(prompts):
-        check_ids(f"prompt {number}", prompt)
-        _check_fits(f"prompt {number}", len(prompt), max_new_tokens, context_length)
+        _check_prompt(f"prompt {number}", prompt, max_new_tokens, context_length)
     order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))
     answers = {}
-    for start in range(0, len(order), batch_size):
-        batch = order[start : start + batch_size]
+    for batch in torch.tensor(order).split(batch_size):
         texts = generate(
             model,
             [prompts[i] for i in batch],
@@ -223,7 +201,7 @@ def greedy_answers(
             context_length=context_length,
             generator=torch.Generator(),
         )
-        for i, text in zip(batch, texts, strict=True):
+        for i, text in zip(batch.tolist(), texts, strict=True):
             new = text[len(prompts[i]) :]
             answers[i] = new[:-1] if stop is not None and stop in new[-1:] else new
     return [answers[i] for i in range(len(prompts))]
@@ -246,45 +224,19 @@ def exact_match(answers: Sequence[str], references: Sequence[str]) -> float:
     0.5
 
     Raises:
-        ValueError: no answers, not as many as references, or a reference of which nothing is left.
+        ValueError: not as many answers as references, or a reference of which nothing is left.
     """
-    if not answers or len(answers) != len(references):
-        raise ValueError(
-            f"expected answers, as many as references, got {len(answers)} and {len(references)}"
-        )
-    for reference in references:
-        if not plain(reference):
-            raise ValueError(f"expected references with a letter or digit, got {reference!r}")
-    pairs = zip(map(plain, answers), map(plain, references), strict=True)
+    wanted = [plain(reference) for reference in references]
+    if not all(wanted):
+        raise ValueError(f"expected references with a letter or digit, got {references}")
+    pairs = zip(map(plain, answers), wanted, strict=True)
     return sum(answer == reference for answer, reference in pairs) / len(answers)
 
 
-# ---- checks --------------------------------------------------------------------------------------
-
-
-def _check_items(items: Sequence, context_length: int, n_bytes: Sequence | None) -> None:
-    if len(items) == 0:
-        raise ValueError("expected at least one prompt with its choices, got none")
-    for i, (prompt, choices) in enumerate(items):
-        check_ids(f"the prompt of item {i}", prompt)
-        if len(choices) < 2:
-            raise ValueError(f"expected 2 choices or more, got {len(choices)} in item {i}")
-        for j, choice in enumerate(choices):
-            check_ids(f"choice {j} of item {i}", choice)
-            _check_fits(f"item {i}", len(prompt), len(choice), context_length)
-    if n_bytes is not None:
-        counts = [len(choices) for _, choices in items]
-        if [len(of_item) for of_item in n_bytes] != counts:
-            raise ValueError("expected n_bytes to hold one number for each choice of each item")
-        if any(size < 1 for of_item in n_bytes for size in of_item):
-            raise ValueError("expected choices of at least 1 byte each")
-
-
-def _check_fits(name: str, before: int, after: int, context_length: int) -> None:
-    if before + after - 1 > context_length:
+def _check_prompt(name: str, prompt: Tensor, answer: int, context_length: int) -> None:
+    check_ids(name, prompt)
+    if len(prompt) + answer - 1 > context_length:  # the last of the answer is no input
         raise ValueError(
-            f"expected a context of {context_length} tokens to hold all inputs, got "
-            f"{before + after - 1} in {name}: {before} of the prompt and {after} of the answer, "
-            "whose last is no input; shorten the prompt, for a prompt cut unseen asks another "
-            "question"
+            f"expected a context of {context_length} tokens to hold {name} and its answer, got "
+            f"{len(prompt)} and {answer}; shorten it, for a prompt cut unseen is another question"
         )

@@ -41,12 +41,7 @@ def false_positive_rate(bits: int, hashes: int, items: int) -> float:
     Args:
         bits, hashes: m and k of the filter.
         items: n, how many different items were put in; may be fewer or more than planned.
-    Raises:
-        ValueError: no bit, no hash, or a negative number of items.
     """
-    _check_shape(bits, hashes)
-    if items < 0:
-        raise ValueError(f"expected 0 items or more, got {items}")
     if bits == 1:
         return float(items > 0)
     return float((-math.expm1(hashes * items * math.log1p(-1 / bits))) ** hashes)
@@ -65,15 +60,10 @@ def bloom_size(items: int, *, rate: float) -> tuple[int, int]:
         items: how many different items will be put in.
         rate: the wanted false-positive rate, in (0, 1).
     Raises:
-        ValueError: a rate that is not between 0 and 1, or fewer items than 1.
+        ValueError: a rate that is not between 0 and 1.
     """
     if not 0 < rate < 1:
-        raise ValueError(
-            f"expected a rate between 0 and 1, both excluded, got {rate}; a filter that never errs "
-            "needs no end of bits (keep a set), and one that always errs needs none"
-        )
-    if items < 1:
-        raise ValueError(f"expected 1 item or more to make room for, got {items}")
+        raise ValueError(f"expected a rate between 0 and 1, got {rate}; what never errs is a set")
     best = -math.log2(rate)
 
     def bits_with(hashes: int) -> int:
@@ -101,23 +91,16 @@ class BloomFilter:
         bits: m. `sized` works it out from a wanted rate.
         hashes: k.
         seed: filters with different seeds err on different items.
-    Raises:
-        ValueError: no bit, or no hash.
     """
 
     def __init__(self, *, bits: int, hashes: int, seed: int = 0):
-        _check_shape(bits, hashes)
         self.bits, self.hashes, self.seed = bits, hashes, seed
         self._prefix = f"{seed}\n".encode()
         self._bytes = np.zeros(-(-bits // 8), dtype=np.uint8)
 
     @classmethod
     def sized(cls, items: int, *, rate: float, seed: int = 0) -> "BloomFilter":
-        """An empty filter with room for so many items at a false-positive rate; see `bloom_size`.
-
-        Raises:
-            ValueError: the rate is not between 0 and 1, or fewer items than 1.
-        """
+        """An empty filter for so many items at a false-positive rate; see `bloom_size`."""
         bits, hashes = bloom_size(items, rate=rate)
         return cls(bits=bits, hashes=hashes, seed=seed)
 
@@ -147,40 +130,30 @@ class BloomFilter:
         Raises:
             TypeError: one string instead of several, or an item that is not a string.
         """
-        found = [
+        parts = [
             ((self._bytes[places >> 3] >> (places & 7).astype(np.uint8)) & 1).all(-1)  # (N,)
             for places in self._places(items)
         ]
-        return np.concatenate(found) if found else np.zeros(0, dtype=bool)
+        return np.concatenate(parts) if parts else np.zeros(0, dtype=bool)
 
     def __contains__(self, item: str) -> bool:
         return bool(self.contains([item])[0])
 
     def _places(self, items: Iterable[str]) -> Iterator[np.ndarray]:
         """The k bits of each item, (N, k), some thousands of items at a time."""
-        _refuse_one_string(items, "items")
+        _check_several(items, "items")
         items, length = iter(items), 8 * self.hashes
         while chunk := list(islice(items, _CHUNK)):
-            try:
-                digests = [
-                    hashlib.shake_128(self._prefix + item.encode()).digest(length) for item in chunk
-                ]
-            except AttributeError:
-                odd = next(item for item in chunk if not isinstance(item, str))
-                raise TypeError(
-                    f"expected strings, got {type(odd).__name__} {odd!r}; ids of tokens mean "
-                    "nothing without their tokenizer, so decode them first"
-                ) from None
+            if odd := [item for item in chunk if not isinstance(item, str)]:
+                raise TypeError(f"expected strings, got {odd[0]!r}; decode ids of tokens first")
+            digests = [
+                hashlib.shake_128(self._prefix + item.encode()).digest(length) for item in chunk
+            ]
             numbers = np.frombuffer(b"".join(digests), dtype="<u8").reshape(-1, self.hashes)
             yield (numbers % np.uint64(self.bits)).astype(np.int64)
 
 
-def _check_shape(bits: int, hashes: int) -> None:
-    if bits < 1 or hashes < 1:
-        raise ValueError(f"expected 1 bit and 1 hash or more, got bits={bits}, hashes={hashes}")
-
-
-def _refuse_one_string(items: Iterable[object], name: str) -> None:
+def _check_several(items: Iterable[object], name: str) -> None:
     if isinstance(items, str):
         raise TypeError(f"{name} must be several strings, got one; write [{items[:20]!r}…]")
 
@@ -190,31 +163,31 @@ def _refuse_one_string(items: Iterable[object], name: str) -> None:
 
 @dataclass(frozen=True)
 class Overlap:
-    """For each of D documents, how many of its n-grams were found.
+    """For each of D documents, how many of its n-grams were seen.
 
     Attributes:
-        found: (D,), the n-grams found, each counted as often as it occurs.
+        matches: (D,), the n-grams that were seen, each counted as often as it occurs.
         grams: (D,), all of them; 0 for a document with fewer than n words.
     """
 
-    found: np.ndarray
+    matches: np.ndarray
     grams: np.ndarray
 
     @property
     def share(self) -> float:
-        """The n-grams found in all documents together, as a share of all n-grams."""
-        return float(self.found.sum() / self.grams.sum())
+        """The n-grams seen, in all documents together, as a share of all n-grams."""
+        return float(self.matches.sum() / self.grams.sum())
 
     @property
     def error(self) -> float:
         """The standard error of `share` if the documents are a sample, as n-grams are not."""
-        rest = self.found - self.share * self.grams
+        rest = self.matches - self.share * self.grams
         return float(np.sqrt(np.square(rest).sum()) / self.grams.sum())
 
     @property
     def shares(self) -> np.ndarray:
         """The share of each document, (D,); NaN where it is too short to have an n-gram."""
-        return np.where(self.grams > 0, self.found / np.maximum(self.grams, 1), np.nan)
+        return np.where(self.grams > 0, self.matches / np.maximum(self.grams, 1), np.nan)
 
     @property
     def short(self) -> tuple[int, ...]:
@@ -223,7 +196,7 @@ class Overlap:
 
 
 @dataclass(frozen=True)
-class Seen:
+class NgramSet:
     """The word n-grams of the training texts; see `remember`.
 
     Attributes:
@@ -257,22 +230,21 @@ class Seen:
             TypeError: one string instead of several.
             ValueError: no text has n words.
         """
-        _refuse_one_string(texts, "texts")
+        _check_several(texts, "texts")
         flags = [self.flags(text) for text in texts]
         grams = np.array([len(each) for each in flags], dtype=np.int64)
         if not grams.sum():
-            raise ValueError(
-                f"expected a text of {self.n} words or more, got {len(flags)} shorter ones; take "
-                "a smaller n on both sides"
-            )
+            raise ValueError(f"expected a text of {self.n} words or more, got {len(flags)} shorter")
         return Overlap(np.array([each.sum() for each in flags], dtype=np.int64), grams)
 
 
-def remember(texts: Sequence[str], *, n: int = 8, rate: float | None = None, seed: int = 0) -> Seen:
+def remember(
+    texts: Sequence[str], *, n: int = 8, rate: float | None = None, seed: int = 0
+) -> NgramSet:
     """The n-grams of some texts, exactly or in a Bloom filter.
 
     Args:
-        texts: the training documents. For a filter they are read twice: to count, and to keep.
+        texts: the training documents. They are read twice: to count, and to keep.
         n: words in an n-gram.
         rate: None: a set, exact. Otherwise a filter with room for all n-grams at this
             false-positive rate; as some are equal, its rate will be lower.
@@ -281,19 +253,13 @@ def remember(texts: Sequence[str], *, n: int = 8, rate: float | None = None, see
         TypeError: one string instead of several.
         ValueError: n is below 1, no text has n words, or the rate is not between 0 and 1.
     """
-    _refuse_one_string(texts, "texts")
-    if rate is None:
-        grams: set[str] | BloomFilter = set()
-    else:
-        count = sum(len(word_ngrams(text, n)) for text in texts)
-        grams = BloomFilter.sized(max(count, 1), rate=rate, seed=seed)
-    held = 0
+    _check_several(texts, "texts")
+    count = sum(len(word_ngrams(text, n)) for text in texts)
+    if not count:
+        raise ValueError(f"expected a text of {n} words or more, got {len(texts)} shorter")
+    grams: set[str] | BloomFilter = set()
+    if rate is not None:
+        grams = BloomFilter.sized(count, rate=rate, seed=seed)
     for text in texts:
-        own = word_ngrams(text, n)
-        grams.update(own)
-        held += len(own)
-    if not held:
-        raise ValueError(
-            f"expected a text of {n} words or more to remember, got {len(texts)} texts"
-        )
-    return Seen(n, grams)
+        grams.update(word_ngrams(text, n))
+    return NgramSet(n, grams)

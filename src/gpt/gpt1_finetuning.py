@@ -23,7 +23,6 @@ Source: Radford et al. 2018, sections 3.2, 3.3 and 4.1, and their released code.
 Derived in the chapter `gpt/gpt1_finetuning`.
 """
 
-import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -40,12 +39,8 @@ from ..likelihood.maximum_likelihood import token_log_probs
 from ..likelihood.models import Network, evaluating
 from ..texts.labelled import Example, Task
 from ..tokens.bytes import Tokenizer
-from .backbones import (
-    NEW_TOKENS,
-    lowest_layers,
-    with_new_tokens,
-)
-from .input_forms import InputForms, Texts, check_family
+from .backbones import NEW_TOKENS, lowest_layers, with_new_tokens
+from .input_forms import InputForms, Texts
 from .optimisation import linear_decay, parameter_groups
 
 TaskBatch = tuple[tuple[Tensor, Tensor], Tensor]  # (ids (B, S, T), lengths (B, S)), labels (B,)
@@ -76,7 +71,6 @@ class TaskModel(nn.Module):
         generator: torch.Generator,
     ):
         super().__init__()
-        check_family(family)
         self.backbone, self.family = backbone, family
         self.dropout = nn.Dropout(dropout)
         self.head = linear(
@@ -139,15 +133,15 @@ def loss_parts(
     ids = ids[..., : int(lengths.max())]  # before they move: to look at a GPU's numbers is to wait
     ids, lengths, labels = ids.to(device), lengths.to(device), labels.to(device)
     states = model.states(ids, lengths)
-    of_task = functional.cross_entropy(model.classify(states, lengths), labels, reduction="none")
+    nats = functional.cross_entropy(model.classify(states, lengths), labels, reduction="none")
     if not language:
-        return of_task, torch.zeros_like(of_task)
+        return nats, torch.zeros_like(nats)
     targets = ids[..., 1:]
     real = torch.arange(ids.shape[-1] - 1, device=device) < lengths[..., None] - 1  # (B, S, T - 1)
     logits = model.backbone.unembed(states[..., :-1, :][real])  # (real tokens, V)
     surprise = torch.zeros_like(real, dtype=logits.dtype)
     surprise[real] = -token_log_probs(logits, targets[real])
-    return of_task, (surprise.sum(-1) / (lengths - 1)).mean(-1)
+    return nats, (surprise.sum(-1) / (lengths - 1)).mean(-1)
 
 
 # ---- fine tuning ---------------------------------------------------------------------------------
@@ -175,7 +169,8 @@ class FinetuneConfig:
         every: steps between two validations.
         seed: of the head and the new tokens, the order of the batches, and dropout.
     Raises:
-        ValueError: a value is out of range.
+        ValueError: auxiliary, weight_decay or warm_up is out of range; the other settings are
+            refused by `finetune`.
     """
 
     steps: int = 300
@@ -191,14 +186,9 @@ class FinetuneConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        least = {"steps": 1, "batch_size": 1, "every": 1, "frozen": 0, "head_first": 0, "seed": 0}
-        least |= {"learning_rate": 0, "auxiliary": 0, "weight_decay": 0}
-        for name, value in least.items():
-            if not value <= getattr(self, name) < math.inf:
-                raise ValueError(f"expected {name} {value} or more, got {getattr(self, name)!r}")
-        for name in ("warm_up", "dropout"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"expected {name} from 0 to below 1, got {getattr(self, name)!r}")
+        if not (self.auxiliary >= 0 and self.weight_decay >= 0 and 0 <= self.warm_up < 1):
+            expected = "auxiliary and weight_decay of 0 or more, and warm_up from 0 to below 1"
+            raise ValueError(f"expected {expected}, got {self}")
 
     @property
     def alpha(self) -> float:
@@ -246,29 +236,20 @@ def finetune(
             the head learns are counted first.
         progress: whether to show a bar.
     Raises:
-        ValueError: the tokenizer is of another size than the backbone, there is nothing to validate
-            with, or a text is empty or too long. (Labels are for `Task` to check.)
+        ValueError: the tokenizer is of another size than the backbone, there is nothing to learn
+            from or to validate with, a text is empty or too long, or a setting is out of range.
         TypeError: the backbone is of an unknown kind, or an example is not a tuple of texts.
         FloatingPointError: the loss is no longer finite.
     """
     config = config or FinetuneConfig()
     size = backbone.vocabulary_size
     if tokenizer.vocabulary_size != size:
-        raise ValueError(
-            f"expected the tokenizer that the model was trained with, of {size} tokens, got one "
-            f"of {tokenizer.vocabulary_size}"
-        )
-    if config.auxiliary and not backbone.causal:
-        raise ValueError(
-            f"expected auxiliary=0 for an {type(backbone).__name__}, got {config.auxiliary}: its "
-            "states have seen the next token, and there is nothing to predict"
-        )
+        own = f"expected the tokenizer that the model was trained with, of {size} tokens"
+        raise ValueError(f"{own}, got one of {tokenizer.vocabulary_size}")
+    if config.auxiliary and not backbone.causal:  # its states have seen the next token
+        kind = type(backbone).__name__
+        raise ValueError(f"expected auxiliary=0 for an {kind}, got {config.auxiliary}")
     forms = InputForms(task.family, task.labels, tokenizer, backbone.context_length, cut)
-    if not task.train or not task.validation:
-        raise ValueError(
-            "expected examples to train on and others to validate with, got "
-            f"{len(task.train)} and {len(task.validation)}"
-        )
     training, validation = _batch(task.train, forms), _batch(task.validation, forms)
     generator = torch.Generator().manual_seed(config.seed)
     model = TaskModel(
@@ -278,10 +259,11 @@ def finetune(
         dropout=config.dropout,
         generator=generator,
     )
-    held_out = list(_chunks(validation, torch.arange(len(validation[1])), _SCORED))
+    validation_batches = list(_chunks(validation, torch.arange(len(validation[1])), _SCORED))
     history, all_layers = History(), len(backbone.layers()) - 2
     stages = [(config.head_first, all_layers)] if config.head_first else []
     for steps, frozen in [*stages, (config.steps, config.frozen)]:
+        done = len(history.losses)
         with _frozen(model, frozen), _seeded(config.seed, model.head.weight.device):
             more = fit(
                 model,
@@ -291,22 +273,24 @@ def finetune(
                 schedule=linear_decay(steps, warm_up=int(config.warm_up * steps)),
                 weight_decay=config.weight_decay,
                 optimiser=partial(_adamw, model),
-                validation=held_out,
+                validation=validation_batches,
                 every=config.every,
                 keep_best=True,
                 nats_of=partial(_joint_nats, auxiliary=config.auxiliary),
-                after=_counting_on(after, len(history.losses)),
+                after=_counting_on(after, done),
                 progress=progress,
             )
-        _go_on(history, more)
+        history.losses += more.losses
+        history.norms += more.norms
+        history.validation |= {done + step: loss for step, loss in more.validation.items()}
     return Tuned(model.eval(), forms, history)
 
 
 def _joint_nats(model: TaskModel, batch: TaskBatch, *, auxiliary: float) -> Tensor:
     """The loss of a batch, summed over its examples: L2 + lambda L1 in training, else L2 alone."""
     wanted = auxiliary > 0 and model.training
-    of_task, of_language = loss_parts(model, batch, language=wanted)
-    return (of_task + auxiliary * of_language).sum()
+    label_nats, token_nats = loss_parts(model, batch, language=wanted)
+    return (label_nats + auxiliary * token_nats).sum()
 
 
 def _adamw(model: TaskModel, _: object, *, lr: float, weight_decay: float) -> AdamW:
@@ -320,23 +304,17 @@ def _frozen(model: TaskModel, layers: int) -> Iterator[None]:
     These stay rows of the one table, as in the model that will be used, and the gradient of the
     others is made zero. Adam then leaves those as they are, to the bit, and no decay touches them.
     """
-    backbone, undo = model.backbone, []
-    names = set(lowest_layers(backbone, layers)) if layers else set()
-    for name, parameter in backbone.named_parameters():
-        if parameter is backbone.token_table and name in names:
-            old = (
-                torch.arange(len(parameter), device=parameter.device) < len(parameter) - NEW_TOKENS
-            )
-            hook = parameter.register_hook(lambda g, old=old: g.masked_fill(old[:, None], 0.0))
-            undo.append(hook.remove)
-        elif name in names:
-            undo.append(partial(parameter.requires_grad_, parameter.requires_grad))
-            parameter.requires_grad_(False)
-    try:
-        yield
-    finally:
-        for each in undo:
-            each()
+    backbone, table = model.backbone, model.backbone.token_table
+    names = lowest_layers(backbone, layers) if layers else []
+    frozen = [p for name, p in backbone.named_parameters() if name in names and p is not table]
+    for parameter in frozen:
+        parameter.requires_grad_(False)
+    old = torch.arange(len(table), device=table.device) < len(table) - NEW_TOKENS
+    hook = table.register_hook(lambda g: g.masked_fill(old[:, None], 0.0) if layers else g)
+    yield
+    hook.remove()
+    for parameter in frozen:
+        parameter.requires_grad_(True)
 
 
 @contextmanager
@@ -367,25 +345,12 @@ def _counting_on(after: After | None, done: int) -> After | None:
     return lambda step, model: after(done + step, model) if step else None
 
 
-def _go_on(history: History, more: History) -> None:
-    """Add what happened next to a history."""
-    done = len(history.losses)
-    history.losses += more.losses
-    history.norms += more.norms
-    history.validation |= {done + step: loss for step, loss in more.validation.items()}
-
-
 def _batch(examples: Sequence[Example], forms: InputForms) -> TaskBatch:
     """All examples as one batch."""
-    count = len(forms.labels)
-    for number, example in enumerate(examples):
-        if type(example.label) is not int or not 0 <= example.label < count:
-            raise ValueError(
-                f"expected labels from 0 to {count - 1}, the places in {forms.labels}, got "
-                f"{example.label!r} in example {number}"
-            )
-    inputs = forms.tensors([example.texts for example in examples])
-    return inputs, torch.tensor([example.label for example in examples])
+    labels = [example.label for example in examples]
+    if not {*labels} <= {*range(len(forms.labels))}:
+        raise ValueError(f"expected labels from 0 to {len(forms.labels) - 1}, got {[*{*labels}]}")
+    return forms.tensors([example.texts for example in examples]), torch.tensor(labels)
 
 
 # ---- use -----------------------------------------------------------------------------------------

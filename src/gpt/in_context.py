@@ -14,13 +14,15 @@ Source: Elhage et al. 2021; Olsson et al. 2022. Derived in the chapter `gpt/in_c
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from ..attention.config import BlockConfig
 from ..attention.heads import MultiHeadAttention, linear
 from ..attention.positions import LearnedPositions
 from ..tools.checks import check_batch
@@ -38,7 +40,8 @@ def previous_token_score(weights: Tensor) -> Tensor:
     Raises:
         ValueError: not such weights, or texts of a single token.
     """
-    _check_weights(weights)
+    if not 2 <= weights.shape[-1] == weights.shape[-2]:
+        raise ValueError(f"expected weights (B, H, T, T), T > 1, got {tuple(weights.shape)}")
     return weights.diagonal(-1, -2, -1).mean((0, 2))  # (B, H, T - 1)
 
 
@@ -53,13 +56,12 @@ def induction_score(weights: Tensor, ids: Tensor, *, where: Tensor | None = None
         ids: (B, T); the tokens of the same texts.
         where: (B, T); True at the positions that count, such as those of inputs; None: all.
     Raises:
-        ValueError: not such weights, ids of another shape, or no token that occurs twice.
+        ValueError: weights and ids do not fit each other, or no token occurs twice.
     """
-    _check_weights(weights)
-    if ids.shape != (len(weights), weights.shape[-1]):
+    if (len(weights), *weights.shape[2:]) != (*ids.shape, ids.shape[-1]):
         raise ValueError(
-            f"expected ids of shape (B, T) = {(len(weights), weights.shape[-1])}, those that the "
-            f"weights were computed from, got {tuple(ids.shape)}"
+            "expected weights (B, H, T, T) and their ids (B, T), got shapes "
+            f"{tuple(weights.shape)} and {tuple(ids.shape)}"
         )
     targets = induction_targets(ids)
     asks = targets.any(-1)  # (B, T)
@@ -67,8 +69,8 @@ def induction_score(weights: Tensor, ids: Tensor, *, where: Tensor | None = None
         asks = asks & where
     if not asks.any():
         raise ValueError("expected a token that occurs twice in its text, got none: nothing to see")
-    found = (weights * targets[:, None]).sum(-1)  # (B, H, T)
-    return (found * asks[:, None]).sum((0, 2)) / asks.sum()
+    given = (weights * targets[:, None]).sum(-1)  # (B, H, T)
+    return (given * asks[:, None]).sum((0, 2)) / asks.sum()
 
 
 def induction_targets(ids: Tensor) -> Tensor:
@@ -101,20 +103,17 @@ def ablated(
         heads: {name of the module, as in `recorded_weights`: heads, counted from 0}.
         by: "zero", or "mean": the head's mean over the texts of the batch, at each position.
     Raises:
-        ValueError: no such module or head, or another `by`.
+        ValueError: no such module, or another `by`.
     """
     if by not in ("zero", "mean"):
         raise ValueError(f'expected by "zero" or "mean", got {by!r}')
-    found = {n: m for n, m in model.named_modules() if isinstance(m, MultiHeadAttention)}
-    for name, which in heads.items():
-        if name not in found:
-            raise ValueError(f"expected a module with heads among {list(found)}, got {name!r}")
-        if not all(0 <= head < found[name].heads for head in which):
-            raise ValueError(
-                f"expected heads from 0 to {found[name].heads - 1} in {name!r}, got {list(which)}"
-            )
+    modules = {n: m for n, m in model.named_modules() if isinstance(m, MultiHeadAttention)}
+    if missing := heads.keys() - modules.keys():
+        raise ValueError(f"expected modules with heads among {[*modules]}, got {[*missing]}")
     hooks = [
-        found[name].output.register_forward_pre_hook(_replacing(which, found[name].heads, by))
+        modules[name].output.register_forward_pre_hook(
+            partial(_replaced, heads=which, n_heads=modules[name].heads, by=by)
+        )
         for name, which in heads.items()
     ]
     try:
@@ -124,17 +123,13 @@ def ablated(
             hook.remove()
 
 
-def _replacing(
-    heads: Sequence[int], n_heads: int, by: str
-) -> Callable[[nn.Module, tuple[Tensor]], tuple[Tensor]]:
-    def replace(module: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]:
-        parts = inputs[0].unflatten(-1, (n_heads, -1)).clone()  # (B, T, H, D)
-        for head in heads:
-            gone = parts[:, :, head]
-            parts[:, :, head] = gone.mean(0) if by == "mean" else torch.zeros_like(gone)
-        return (parts.flatten(-2),)
-
-    return replace
+def _replaced(
+    _: nn.Module, inputs: tuple[Tensor], *, heads: Sequence[int], n_heads: int, by: str
+) -> tuple[Tensor]:
+    parts = inputs[0].unflatten(-1, (n_heads, -1)).clone()  # (B, T, H, D)
+    for head in heads:
+        parts[:, :, head] = parts[:, :, head].mean(0) if by == "mean" else 0.0
+    return (parts.flatten(-2),)
 
 
 # ---- the smallest model with heads -----------------------------------------------------------
@@ -174,9 +169,10 @@ class AttentionOnly(nn.Module):
             if rotary
             else LearnedPositions(context_length, channels=channels, generator=generator)
         )
+        positions = "rotary" if rotary else "none"
+        config = BlockConfig(channels=channels, heads=heads, positions=positions)
         self.layers = nn.ModuleList(
-            MultiHeadAttention(channels, heads=heads, rotary=rotary, generator=generator)
-            for _ in range(layers)
+            MultiHeadAttention(config, generator=generator) for _ in range(layers)
         )
         self.unembedding = linear(channels, vocabulary_size, bias=False, generator=generator)
 
@@ -187,20 +183,11 @@ class AttentionOnly(nn.Module):
             ids: (B, T).
             masks: (T, T) for each layer; it forbids what is not causal anyway. None: nothing more.
         Raises:
-            ValueError: ids outside the vocabulary, more tokens than the context holds, or not one
-                mask for each layer.
+            ValueError: ids outside the vocabulary, more tokens than there are positions, or not
+                one mask for each layer.
         """
         check_batch(ids, len(self.embedding))
-        if ids.shape[1] > self.context_length:
-            raise ValueError(
-                f"expected at most {self.context_length} tokens, the model's context, got "
-                f"{ids.shape[1]}; cut the text"
-            )
         masks = [None] * len(self.layers) if masks is None else masks
-        if len(masks) != len(self.layers):
-            raise ValueError(
-                f"expected a mask for each of {len(self.layers)} layers, got {len(masks)}"
-            )
         x = functional.embedding(ids, self.embedding)
         if self.positions is not None:
             x = x + self.positions(ids.shape[1])
@@ -231,11 +218,7 @@ def induction_model(
         context_length: the longest text, in tokens.
         begin: the token that every text begins with and that never comes again.
         sharpness: by how much the right place's score exceeds the others; exp(-sharpness) leaks.
-    Raises:
-        ValueError: `begin` is not in the vocabulary.
     """
-    if not 0 <= begin < vocabulary_size:
-        raise ValueError(f"expected begin from 0 to {vocabulary_size - 1}, got {begin}")
     channels = 3 * vocabulary_size + context_length
     model = AttentionOnly(
         vocabulary_size,
@@ -270,11 +253,3 @@ def induction_model(
     for layer in layers:
         layer.output.weight.copy_(torch.eye(channels))
     return model
-
-
-def _check_weights(weights: Tensor) -> None:
-    if weights.ndim != 4 or weights.shape[-1] != weights.shape[-2] or weights.shape[-1] < 2:
-        raise ValueError(
-            "expected weights of shape (B, H, T, T) with T of 2 or more, as `recorded_weights` "
-            f"keeps them, got {tuple(weights.shape)}"
-        )

@@ -38,14 +38,17 @@ def sequences(
         ValueError: another family, or not as many texts as it has.
     """
     start, delim, extract = (vocabulary_size + token for token in (START, DELIM, EXTRACT))
-    check_family(family)
-    _check_count(family, len(texts))
-    if family == "classification":
-        return [[start, *texts[0], extract]]
-    first, *others = texts
-    pairs = [(first, other) for other in others]
-    if family == "similarity":
-        pairs.append((others[0], first))
+    match family, texts:
+        case "classification", [text]:
+            return [[start, *text, extract]]
+        case "entailment", [premise, hypothesis]:
+            pairs = [(premise, hypothesis)]
+        case "similarity", [one, other]:
+            pairs = [(one, other), (other, one)]
+        case "choice", [context, *choices]:
+            pairs = [(context, choice) for choice in choices]
+        case _:
+            raise ValueError(f"expected a family and its texts, got {family!r} and {len(texts)}")
     return [[start, *one, delim, *two, extract] for one, two in pairs]
 
 
@@ -64,7 +67,7 @@ class InputForms:
         context_length: the longest sequence, new tokens included; None: no limit.
         cut: whether texts that are too long are cut.
     Raises:
-        ValueError: another family, or fewer than two labels.
+        ValueError: another family.
     """
 
     family: str
@@ -74,9 +77,8 @@ class InputForms:
     cut: bool = False
 
     def __post_init__(self) -> None:
-        check_family(self.family)
-        if len(self.labels) < 2:
-            raise ValueError(f"expected at least two labels to tell apart, got {self.labels!r}")
+        if self.family not in FAMILIES:
+            raise ValueError(f"expected a family among {[*FAMILIES]}, got {self.family!r}")
 
     def tensors(self, examples: Sequence[Texts]) -> tuple[Tensor, Tensor]:
         """Ids, (N, S, T), filled up on the right, and lengths, (N, S), from the texts of examples.
@@ -89,54 +91,43 @@ class InputForms:
         if not examples:
             raise ValueError("expected at least one example, got none")
         encoded = [self._encoded(number, texts) for number, texts in enumerate(examples)]
-        encoded = self._within_context(encoded)
+        if self.context_length is not None:
+            encoded = self._within(self.context_length, encoded)
         size = self.tokenizer.vocabulary_size
         rows = [sequences(self.family, texts, vocabulary_size=size) for texts in encoded]
         lengths = torch.tensor([[len(one) for one in row] for row in rows])
         # Any id fills up, for no position looks to its right. But an LSTM may set itself back at
         # end tokens, and would do so at each of these: so the start token.
         ids = torch.full((*lengths.shape, int(lengths.max())), size + START)
-        for row, of_row in zip(ids, rows, strict=True):
-            for sequence, one in zip(row, of_row, strict=True):
-                sequence[: len(one)] = torch.tensor(one)
+        for n, row in enumerate(rows):
+            for i, sequence in enumerate(row):
+                ids[n, i, : len(sequence)] = torch.tensor(sequence)
         return ids, lengths
 
     def _encoded(self, number: int, texts: Texts) -> list[list[int]]:
         if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
             raise TypeError(f"expected a tuple of texts as example {number}, got {texts!r}")
-        choices = len(self.labels) if self.family == "choice" else None
-        _check_count(self.family, len(texts), choices=choices, where=f" in example {number}")
+        count = {"classification": 1, "choice": 1 + len(self.labels)}.get(self.family, 2)
+        if len(texts) != count:
+            expected = f"{count} texts for {self.family}"
+            raise ValueError(f"expected {expected}, got {len(texts)} in example {number}")
         encoded = [self.tokenizer.encode(text) for text in texts]
-        for text, ids in zip(texts, encoded, strict=True):
-            if not ids:
-                raise ValueError(
-                    f"expected texts of at least one token, got {text!r} in example {number}"
-                )
+        if not all(encoded):
+            raise ValueError(f"expected at least one token in each text, got {texts} as {number}")
         return encoded
 
-    def _within_context(self, encoded: list[list[list[int]]]) -> list[list[list[int]]]:
-        if self.context_length is None:
-            return encoded
-        room = self.context_length - (2 if self.family == "classification" else 3)
-        if room < (1 if self.family == "classification" else 2):
-            raise ValueError(f"expected a longer context than {self.context_length} tokens")
-        surplus = [_longest(texts) - room for texts in encoded]
-        if max(surplus) <= 0:
-            return encoded
-        if not self.cut:
-            worst = max(range(len(surplus)), key=surplus.__getitem__)
+    def _within(self, context_length: int, encoded: list[list[list[int]]]) -> list[list[list[int]]]:
+        room = context_length - (2 if self.family == "classification" else 3)
+        if self.cut:
+            return [_cut(texts, room) for texts in encoded]
+        longest = [len(first) + max(map(len, others), default=0) for first, *others in encoded]
+        if max(longest) > room:
             raise ValueError(
-                f"expected texts of at most {room} tokens together (a context of "
-                f"{self.context_length}, less the new tokens), got {sum(s > 0 for s in surplus)} "
-                f"of {len(encoded)} examples that are longer, example {worst} by {surplus[worst]}: "
-                "cut=True cuts them off at their ends"
+                f"expected texts of at most {room} tokens together (a context of {context_length}, "
+                f"less the new tokens), got {sum(n > room for n in longest)} of {len(encoded)} "
+                f"examples that are longer, up to {max(longest)}: cut=True cuts them off"
             )
-        return [_cut(texts, room) for texts in encoded]
-
-
-def _longest(texts: list[list[int]]) -> int:
-    """The tokens of an example's longest sequence, without the new ones."""
-    return len(texts[0]) + max(map(len, texts[1:]), default=0)
+        return encoded
 
 
 def _cut(texts: list[list[int]], room: int) -> list[list[int]]:
@@ -147,19 +138,3 @@ def _cut(texts: list[list[int]], room: int) -> list[list[int]]:
     half = room // 2
     one, two = min(one, max(half, room - two)), min(two, max(half, room - one))
     return [first[:one], *(other[:two] for other in others)]
-
-
-def check_family(family: str) -> None:
-    """Refuse a family of tasks that is none of the four."""
-    if family not in FAMILIES:
-        raise ValueError(f"expected a family among {[*FAMILIES]}, got {family!r}")
-
-
-def _check_count(family: str, count: int, *, choices: int | None = None, where: str = "") -> None:
-    """Refuse another number of texts than the family has."""
-    expected = {"classification": 1, "entailment": 2, "similarity": 2}.get(family)
-    if family == "choice" and choices:
-        expected = 1 + choices
-    if count < 3 if expected is None else count != expected:
-        wanted = "a context and two choices or more" if expected is None else f"{expected} texts"
-        raise ValueError(f"expected {wanted} for {family}, got {count}{where}")

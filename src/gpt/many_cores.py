@@ -20,23 +20,20 @@ Zhao et al. 2023 (FSDP). Derived in the chapter `gpt/many_cores`.
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, distributed, nn
-from torch.distributed.checkpoint.state_dict import (
-    StateDictOptions,
-    get_model_state_dict,
-    get_optimizer_state_dict,
-    set_model_state_dict,
-    set_optimizer_state_dict,
-)
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from ..attention.block import Block
-from ..tools.parallel import ENGINES, Team, local
+from ..tools.parallel import Team
+
+ENGINES = ("ddp", "fsdp")
 
 
 def reduce_scatter(pieces: Sequence[Tensor], team: Team) -> Tensor:
@@ -47,7 +44,8 @@ def reduce_scatter(pieces: Sequence[Tensor], team: Team) -> Tensor:
     Args:
         pieces: one tensor for each process, of the same shapes in all of them.
     """
-    check_pieces(pieces, team)
+    if len(pieces) != team.size:
+        raise ValueError(f"expected one piece for each of {team.size} processes, got {len(pieces)}")
     travelling = pieces[team.rank - 1]
     for back in range(2, team.size + 1):
         travelling = _pass_on(travelling, pieces[team.rank - back], team)
@@ -62,7 +60,6 @@ def all_gather(piece: Tensor, like: Sequence[Tensor], team: Team) -> list[Tensor
         piece: this process's.
         like: tensors of the shapes of all pieces.
     """
-    check_pieces(like, team)
     gathered = {team.rank: piece}
     for back in range(1, team.size):
         place = (team.rank - back) % team.size
@@ -91,12 +88,6 @@ def _pass_on(tensor: Tensor, like: Tensor, team: Team) -> Tensor:
     return came
 
 
-def check_pieces(pieces: Sequence[Tensor], team: Team) -> None:
-    """Raise a ValueError unless there is one piece for each process."""
-    if len(pieces) != team.size:
-        raise ValueError(f"expected one piece for each of {team.size} processes, got {len(pieces)}")
-
-
 class Held(NamedTuple):
     """What training keeps in the memory of one process, in bytes; activations come on top."""
 
@@ -119,12 +110,8 @@ def bytes_held(parameters: int, *, processes: int = 1, stage: int = 0) -> Held:
         stage: 0: every process holds everything; 1: the moments are shared out; 2: gradients, too;
             3: parameters, too.
     Raises:
-        ValueError: a number is out of range.
+        ValueError: there is no such stage.
     """
-    if parameters < 1 or processes < 1:
-        raise ValueError(
-            f"expected 1 or more parameters and processes, got {parameters} and {processes}"
-        )
     if stage not in range(4):
         raise ValueError(f"expected a stage from 0 to 3, got {stage!r}")
     shares = [processes if stage >= at else 1 for at in (3, 2, 1)]
@@ -141,6 +128,11 @@ def held_by(model: nn.Module, optimiser: Optimizer) -> Held:
     return Held(*(sum(map(_local_bytes, each)) for each in (parameters, gradients, moments)))
 
 
+def local(tensor: Tensor) -> Tensor:
+    """What this process holds of a tensor; all of it, unless it has been shared out."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
 def _local_bytes(tensor: Tensor) -> int:
     return local(tensor).numel() * local(tensor).element_size()
 
@@ -154,7 +146,7 @@ def shared(model: nn.Module, engine: str, team: Team) -> nn.Module:
     knows of the others.
 
     Raises:
-        ValueError: the engine is unknown, or FSDP is to share out a model without blocks.
+        ValueError: the engine is unknown.
     """
     if engine not in ENGINES:
         raise ValueError(f"expected one of the engines {[*ENGINES]}, got {engine!r}")
@@ -162,57 +154,10 @@ def shared(model: nn.Module, engine: str, team: Team) -> nn.Module:
         return model
     if engine == "ddp":
         return DistributedDataParallel(model)
-    blocks = [part for part in model.modules() if isinstance(part, Block)]
-    if not blocks:
-        raise ValueError(f"expected a model of blocks for fsdp, got {type(model).__name__}")
-    for block in blocks:
-        fully_shard(block)
-    fully_shard(model)
+    where = next(model.parameters()).device  # untold, torch takes a GPU that is at hand
+    mesh = init_device_mesh(where.type, (team.size,))
+    for part in model.modules():
+        if isinstance(part, Block):
+            fully_shard(part, mesh=mesh)
+    fully_shard(model, mesh=mesh)
     return model
-
-
-_WHOLE = StateDictOptions(full_state_dict=True)
-_WHOLE_AT_FIRST = StateDictOptions(full_state_dict=True, cpu_offload=True)
-
-
-def gathered_state(model: nn.Module, optimiser: Optimizer) -> tuple[dict, dict]:
-    """The state dicts of a shared model and its optimiser, as one process alone would have them.
-
-    All processes have to call it; only the first gets the tensors.
-    """
-    weights = get_model_state_dict(model, options=_WHOLE_AT_FIRST)
-    if not optimiser.state:  # before the first step; torch would take one to have a state
-        return weights, optimiser.state_dict()
-    by_name: dict[str, Any] = get_optimizer_state_dict(model, optimiser, options=_WHOLE_AT_FIRST)
-    if not weights:
-        return {}, {}
-    numbers = {name: number for number, name in enumerate(_names(model, optimiser))}
-    return weights, {
-        "state": {numbers[name]: state for name, state in by_name["state"].items()},
-        "param_groups": _renamed(by_name["param_groups"], numbers),
-    }
-
-
-def spread_state(
-    model: nn.Module, optimiser: Optimizer, weights: dict[str, Any], state: dict[str, Any]
-) -> None:
-    """Give each process its share of what `gathered_state` has returned, on any number of them."""
-    set_model_state_dict(model, weights, options=_WHOLE)
-    if not state["state"]:
-        return
-    names = dict(enumerate(_names(model, optimiser)))
-    by_name: dict[str, Any] = {
-        "state": {names[number]: each for number, each in state["state"].items()},
-        "param_groups": _renamed(state["param_groups"], names),
-    }
-    set_optimizer_state_dict(model, optimiser, by_name, options=_WHOLE)
-
-
-def _names(model: nn.Module, optimiser: Optimizer) -> list[str]:
-    """The names of the parameters, in the order in which the optimiser has them."""
-    names = {parameter: name for name, parameter in model.named_parameters()}
-    return [names[p] for group in optimiser.param_groups for p in group["params"]]
-
-
-def _renamed(groups: list[dict[str, Any]], names: dict) -> list[dict[str, Any]]:
-    return [group | {"params": [names[each] for each in group["params"]]} for group in groups]

@@ -52,19 +52,13 @@ def answer_batch(pairs: Sequence[tuple[Ids, Ids]]) -> Answers:
     Returns:
         inputs, targets and mask, each (B, T), filled up on the right: a batch of `fitting.fit`.
     Raises:
-        ValueError: there are no pairs, or a request or an answer of length 0.
+        ValueError: a request or an answer of length 0.
     """
-    if not len(pairs):
-        raise ValueError("expected at least one request with its answer, got none")
     rows, masks = [], []
     for number, pair in enumerate(pairs):
         request, answer = (torch.as_tensor(part, dtype=torch.long) for part in pair)
-        for name, part in (("request", request), ("answer", answer)):
-            if not len(part):
-                raise ValueError(
-                    f"expected a {name} of at least one token, got length 0 in pair {number}; "
-                    "an end token counts"
-                )
+        if not len(request) or not len(answer):
+            raise ValueError(f"expected tokens in request and answer, got {pair} as pair {number}")
         rows.append(torch.cat([request, answer.to(request.device)]))
         places = torch.arange(1, len(rows[-1]), device=request.device)  # of the targets
         masks.append(places >= len(request))
@@ -107,37 +101,16 @@ def preference_loss(first: Tensor, second: Tensor, preferred: Tensor | None = No
     Raises:
         ValueError: the shapes differ, or `preferred` is not between 0 and 1.
     """
-    _check_shapes(first=first, second=second)
     if preferred is None:
+        _check(first, second)
         return -functional.logsigmoid(first - second)
-    _check_shapes(first=first, preferred=preferred)
-    if not ((preferred >= 0) & (preferred <= 1)).all():
-        raise ValueError(
-            "expected preferences from 0 (the second) to 1 (the first), got values from "
-            f"{float(preferred.min())} to {float(preferred.max())}"
-        )
+    _check(first, second, preferred)
+    if preferred.min() < 0 or preferred.max() > 1:
+        raise ValueError(f"expected preferences from 0 (second) to 1 (first), got {preferred}")
     logit = first - second
     return functional.binary_cross_entropy_with_logits(
         logit, preferred.to(logit.dtype), reduction="none"
     )
-
-
-def check_comparisons(first: Sequence | Tensor, second: Sequence | Tensor) -> None:
-    """Refuse a text that is compared with itself: whatever the judge says, it says nothing.
-
-    Args:
-        first, second: numbers of answers, (B,), or texts, or lists of ids.
-    Raises:
-        ValueError: a pair holds one text twice, or there are not as many of both.
-    """
-    if len(first) != len(second):
-        raise ValueError(f"expected as many firsts as seconds, got {len(first)} and {len(second)}")
-    for number, (one, other) in enumerate(zip(_plain(first), _plain(second), strict=True)):
-        if one == other:
-            raise ValueError(
-                f"expected comparisons of two different texts, got {one!r} twice in comparison "
-                f"{number}; draw another"
-            )
 
 
 def draw_comparisons(
@@ -156,11 +129,9 @@ def draw_comparisons(
     Returns:
         first, second: (N,); numbers of answers. preferred: (N,); 1.0 or 0.0.
     Raises:
-        ValueError: the shapes differ, count is below 1, or only one answer can be drawn.
+        ValueError: the shapes differ, or only one answer can be drawn.
     """
-    _check_shapes(log_probs=log_probs, rewards=rewards)
-    if count < 1:
-        raise ValueError(f"expected at least 1 comparison, got {count}")
+    _check(log_probs, rewards)
     probs = log_softmax(log_probs.detach().double().cpu()).exp()
     if int((probs > 0).sum()) < 2:
         raise ValueError("expected two answers that can be drawn, got one: it has no rival")
@@ -181,11 +152,8 @@ def preference_nats(model: nn.Module, batch: Comparison) -> Tensor:
     Args:
         model: maps a first and a second to rewards, (B,).
         batch: ((first, second), preferred).
-    Raises:
-        ValueError: a text is compared with itself, or shapes differ.
     """
     (first, second), preferred = batch
-    check_comparisons(_texts(first), _texts(second))
     return preference_loss(_apply(model, first), _apply(model, second), preferred).sum()
 
 
@@ -229,8 +197,7 @@ def tilted(base_log_probs: Tensor, rewards: Tensor, *, beta: float) -> Tensor:
     Raises:
         ValueError: beta is not above 0, or the shapes differ.
     """
-    _check_beta(beta)
-    _check_shapes(base_log_probs=base_log_probs, rewards=rewards)
+    _check(base_log_probs, rewards, beta=beta)
     return log_softmax(log_softmax(base_log_probs) + rewards / beta)
 
 
@@ -244,8 +211,7 @@ def aim(log_probs: Tensor, base_log_probs: Tensor, rewards: Tensor, *, beta: flo
     Raises:
         ValueError: beta is not above 0, or the shapes differ.
     """
-    _check_beta(beta)
-    _check_shapes(log_probs=log_probs, base_log_probs=base_log_probs, rewards=rewards)
+    _check(log_probs, base_log_probs, rewards, beta=beta)
     return (log_probs.exp() * (rewards - beta * (log_probs - base_log_probs))).sum()
 
 
@@ -260,8 +226,7 @@ def penalised(rewards: Tensor, log_probs: Tensor, base_log_probs: Tensor, *, bet
     Raises:
         ValueError: beta is not above 0, or the shapes differ.
     """
-    _check_beta(beta)
-    _check_shapes(rewards=rewards, log_probs=log_probs, base_log_probs=base_log_probs)
+    _check(rewards, log_probs, base_log_probs, beta=beta)
     return (rewards - beta * (log_probs - base_log_probs)).detach()
 
 
@@ -275,9 +240,7 @@ def leave_one_out(values: Tensor) -> Tensor:
         ValueError: fewer than two values: there are no others.
     """
     if values.ndim != 1 or len(values) < 2:
-        raise ValueError(
-            f"expected the values of at least 2 answers, got shape {tuple(values.shape)}"
-        )
+        raise ValueError(f"expected the values of 2 answers or more, got {values}")
     return (values - values.mean()) * len(values) / (len(values) - 1)
 
 
@@ -290,7 +253,7 @@ def reinforce_loss(log_probs: Tensor, advantages: Tensor) -> Tensor:
     Raises:
         ValueError: the shapes differ.
     """
-    _check_shapes(log_probs=log_probs, advantages=advantages)
+    _check(log_probs, advantages)
     return -advantages.detach() * log_probs
 
 
@@ -311,7 +274,7 @@ def ppo_loss(
         ValueError: the shapes differ, or clip is out of range.
     Source: Schulman et al. 2017, equation 7.
     """
-    _check_shapes(log_probs=log_probs, old_log_probs=old_log_probs, advantages=advantages)
+    _check(log_probs, old_log_probs, advantages)
     if not 0 < clip < 1:
         raise ValueError(f"expected a clip above 0 and below 1, got {clip}")
     ratio, advantages = (log_probs - old_log_probs.detach()).exp(), advantages.detach()
@@ -360,26 +323,19 @@ def rollouts(
         repeats: for how many steps each batch is used; more than one asks for PPO.
         generator: draws the answers; on the CPU.
     Raises:
-        ValueError: beta is not above 0, fewer than 2 answers, or no step.
+        ValueError: at the first batch: beta is not above 0, fewer than 2 answers, or no step.
     """
-    _check_beta(beta)
-    if count < 2 or repeats < 1:
-        raise ValueError(
-            f"expected batches of 2 answers or more for 1 step or more, got {count} and {repeats}"
-        )
-
-    def draw() -> Iterator[tuple]:
-        while True:
-            with evaluating(policy, base, reward_of):
-                answers = policy.sample(count, generator=generator)
-                old, of_base = _apply(policy, answers), _apply(base, answers)
-                rewards = _apply(reward_of, answers)
-            values = penalised(rewards, old, of_base, beta=beta)
-            batch = (answers, old), leave_one_out(values)
-            for _ in range(repeats):
-                yield batch
-
-    return draw()
+    if repeats < 1:
+        raise ValueError(f"expected batches that are used for 1 step or more, got {repeats}")
+    while True:
+        with evaluating(policy, base, reward_of):
+            answers = policy.sample(count, generator=generator)
+            old, base_log_probs = _apply(policy, answers), _apply(base, answers)
+            rewards = _apply(reward_of, answers)
+        values = penalised(rewards, old, base_log_probs, beta=beta)
+        batch = (answers, old), leave_one_out(values)
+        for _ in range(repeats):
+            yield batch
 
 
 # ---- direct preference optimisation ----------------------------------------------------------
@@ -407,8 +363,7 @@ def dpo_loss(
         ValueError: beta is not above 0, or the shapes differ.
     Source: Rafailov et al. 2023, equation 7.
     """
-    _check_beta(beta)
-    _check_shapes(first=first, second=second, base_first=base_first, base_second=base_second)
+    _check(first, second, base_first, base_second, beta=beta)
     return preference_loss(beta * (first - base_first), beta * (second - base_second), preferred)
 
 
@@ -419,12 +374,11 @@ def dpo_nats(policy: nn.Module, batch: Comparison, *, beta: float) -> Tensor:
         policy: maps answers to log-probabilities, (B,).
         batch: ((first, second, log pi0 of first, log pi0 of second), preferred).
     Raises:
-        ValueError: a text is compared with itself, beta is not above 0, or shapes differ.
+        ValueError: as `dpo_loss`.
     """
     (first, second, base_first, base_second), preferred = batch
-    check_comparisons(_texts(first), _texts(second))
-    of_first, of_second = _without_dropout(policy, first), _without_dropout(policy, second)
-    return dpo_loss(of_first, of_second, base_first, base_second, preferred, beta=beta).sum()
+    first, second = _without_dropout(policy, first), _without_dropout(policy, second)
+    return dpo_loss(first, second, base_first, base_second, preferred, beta=beta).sum()
 
 
 # ---- policies --------------------------------------------------------------------------------
@@ -465,17 +419,10 @@ class AnswerPolicy(nn.Module):
         end: the token that ends an answer.
         longest: tokens of an answer at most, the end token included; one that has not ended by then
             is cut, and counts as another answer than any that has.
-    Raises:
-        ValueError: the request is empty, or longest below 1.
     """
 
     def __init__(self, model: nn.Module, request: Ids, *, end: int, longest: int):
         super().__init__()
-        if not len(request) or longest < 1:
-            raise ValueError(
-                "expected a request of at least one token and answers of at least one, got "
-                f"{len(request)} and longest={longest}"
-            )
         self.model, self.request = model, [int(token) for token in request]
         self.end, self.longest = end, longest
 
@@ -515,30 +462,10 @@ def _without_dropout(policy: nn.Module, answers: Tensor | tuple[Tensor, ...]) ->
         return _apply(policy, answers)
 
 
-def _texts(items: Tensor | Answers) -> Tensor | list[list[int]]:
-    """What tells answers apart: their numbers, or the ids of request and answer, unpadded."""
-    if not isinstance(items, tuple):
-        return items
-    inputs, targets, mask = items
-    lengths = (mask * torch.arange(1, mask.shape[1] + 1, device=mask.device)).amax(-1)
-    ids = torch.cat([inputs[:, :1], targets], 1)
-    return [row[: length + 1].tolist() for row, length in zip(ids, lengths, strict=True)]
-
-
-def _plain(items: Sequence | Tensor) -> list:
-    items = items.tolist() if isinstance(items, Tensor) else items
-    return [item.tolist() if isinstance(item, Tensor) else item for item in items]
-
-
-def _check_beta(beta: float) -> None:
-    if not 0 < beta < math.inf:
-        raise ValueError(
-            f"expected a finite beta above 0, the price of a nat of KL, got {beta}; without a "
-            "price the optimum is the one answer of the greatest reward"
-        )
-
-
-def _check_shapes(**tensors: Tensor) -> None:
-    shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
-    if len(set(shapes.values())) > 1:
+def _check(*tensors: Tensor, beta: float = 1.0) -> None:
+    """Refuse shapes that differ, which torch would broadcast, and a price of KL that is none."""
+    if len({tensor.shape for tensor in tensors}) > 1:
+        shapes = [tuple(tensor.shape) for tensor in tensors]
         raise ValueError(f"expected one number for each answer, of one shape, got {shapes}")
+    if not 0 < beta < math.inf:
+        raise ValueError(f"expected a finite beta above 0, the price of a nat of KL, got {beta}")

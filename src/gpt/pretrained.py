@@ -1,4 +1,4 @@
-"""How do GPT-2's published weights become our model's, and ours GPT-2's? And Llama's?
+"""How do GPT-2's published weights become our model's, and ours GPT-2's?
 
     ours                                      released                        stored
     embedding, positions.table                wte.weight, wpe.weight          as ours
@@ -15,8 +15,7 @@ The released layers are "Conv1D": x W + b with W of shape (inputs, outputs), whe
 (outputs, inputs). A square W fits either way round, so shapes alone prove nothing.
 
 A folder holds `config.json` and the weights: `model.safetensors`, or several such files, as
-`model-00001-of-00002.safetensors`. They hold numbers only, and can run no code. What Llama's
-weights are called is in `gpt/llama`.
+`model-00001-of-00002.safetensors`. They hold numbers only, and can run no code.
 
 Source: the layout of the checkpoints that OpenAI published for Radford et al. 2019, as the library
 `transformers` (Wolf et al. 2020) stores them.
@@ -25,35 +24,36 @@ Derived in the chapter `gpt/gpt2`.
 
 import json
 import os
-import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from ..tokens.folders import GPT2_FILES, fetched
+from ..tokens.files import GPT2_FILES, fetched
 from ..tools.files import replacing, write_text
 from .gpt2 import GPT, GPTConfig
-from .llama import LLAMA, Layout, Views, as_stored, config_of
+
+Views = Callable[[GPTConfig, Mapping[str, Tensor]], dict[str, Tensor]]
 
 _NAMES = {"small": "gpt2", "medium": "gpt2-medium", "large": "gpt2-large", "xl": "gpt2-xl"}
 SIZES = {name: size for size, name in _NAMES.items()}
 _WEIGHTS = "model.safetensors"
-_FIELDS = {
-    "vocabulary_size": "vocab_size",
-    "context_length": "n_positions",
-    "layers": "n_layer",
-    "heads": "n_head",
-    "channels": "n_embd",
+_FIELDS: dict[str, tuple[str, Any]] = {  # ours: theirs, and what it is where a file says nothing
+    "vocabulary_size": ("vocab_size", None),
+    "context_length": ("n_positions", None),
+    "layers": ("n_layer", None),
+    "heads": ("n_head", None),
+    "channels": ("n_embd", None),
+    "hidden": ("n_inner", None),
+    "eps": ("layer_norm_epsilon", 1e-5),
+    "tied": ("tie_word_embeddings", True),
 }
 _ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_new", "relu": "relu", "silu": "silu"}
-# What a file can say in other fields, or need not say to those who use the weights.
-_SAID = {*_FIELDS, "hidden", "activation", "eps", "dropout", "tied"}
-_SAID |= {"initial_std", "scaled_residuals"}
 # What a released model may say of itself, and the only value that our model has.
 _FIXED = {
     "model_type": "gpt2",
@@ -61,6 +61,7 @@ _FIXED = {
     "scale_attn_by_inverse_layer_idx": False,
     "add_cross_attention": False,
 }
+_NO_WEIGHTS = (".attn.bias", ".attn.masked_bias", ".inv_freq")  # masks, and angles of Llama 1
 _PARTS = {
     "attention.qkv": "attn.c_attn",
     "attention.output": "attn.c_proj",
@@ -76,56 +77,33 @@ class CheckpointError(ValueError):
 
 
 def load(folder: str | os.PathLike[str]) -> GPT:
-    """The model of a folder in the released format of GPT-2 or Llama, evaluating, on the CPU.
-
-    Names and shapes are compared before memory is taken for any weight, so that a small folder
-    cannot ask for a large model.
+    """The model of a folder in GPT-2's released format, evaluating, on the CPU.
 
     Raises:
+        FileNotFoundError: there is no `config.json`.
         CheckpointError: a file is missing, cut off or of another kind; names, shapes or settings
-            are not those of a GPT-2 or a Llama; a weight is no floating-point number, or not
-            finite; or a tensor stands there under two names, with different values.
+            are not those of a GPT-2; a weight is no floating-point number, or not finite; or a
+            tensor stands there under two names, with different values.
     """
     folder = Path(folder)
-    layout, config = _read_config(folder)
-    stored = _stored(folder, layout, tied=config.tied)
-    model = without_weights(
-        {name: tuple(each.file.get_slice(each.name).get_shape()) for name, each in stored.items()},
-        config,
-        layout.views,
-        block=layout.block,
-        where=f"{folder} (config.json)",
-        error=CheckpointError,
-    )
-    model.to_empty(device="cpu")
-    for name, view in layout.views(config, model.state_dict()).items():
-        view.copy_(_checked(stored[name], folder).view(view.shape))
-    return model.eval()
+    config = read_config(folder, config_of)
+    weights = read_weights(folder, "transformer.", "wte.weight" if config.tied else None)
+    return with_weights(config, views, weights, weights.__getitem__, where=f"{folder}")
 
 
 def save(model: GPT, folder: str | os.PathLike[str], *, end: int | None = None) -> Path:
-    """Write a model in the released format of GPT-2, or of Llama if it is one; return the folder.
-
-    Each file takes its place whole or not at all.
+    """Write a model in GPT-2's released format; return the folder.
 
     Args:
         end: the end token of the model's tokenizer, at which others stop; None: at none.
     Raises:
         ValueError: the model has something that the format cannot say, such as post-norm.
     """
-    config, folder = model.config, Path(folder)
-    layout = LLAMA if config.positions == "rotary" else _GPT2
-    stored = layout.stored_config(config)
-    released = {
-        f"{'' if name.startswith('lm_head') else layout.prefix}{name}": as_stored(view).contiguous()
-        for name, view in layout.views(config, model.state_dict()).items()
-    }
-    folder.mkdir(parents=True, exist_ok=True)
-    with replacing(folder / _WEIGHTS) as path:
-        save_file(released, path, metadata={"format": "pt"})
-    stored |= {"bos_token_id": end, "eos_token_id": end}
-    write_text(folder / "config.json", json.dumps(stored, indent=2) + "\n")
-    return folder
+    stored = stored_config(model.config)
+    check_told(model.config, config_of(stored), "a pre-norm model with biases, as GPT-2 is")
+    weights = views(model.config, model.state_dict())
+    released = {"transformer." * (n != "lm_head.weight") + n: w for n, w in weights.items()}
+    return write(Path(folder), released, stored, end)
 
 
 def download(size: str = "small", folder: str | os.PathLike[str] | None = None) -> Path:
@@ -135,7 +113,7 @@ def download(size: str = "small", folder: str | os.PathLike[str] | None = None) 
 
     Args:
         size: "small", "medium", "large" or "xl".
-        folder: as for `src.tokens.folders.fetched`.
+        folder: as for `src.tokens.files.fetched`.
     Raises:
         ValueError: another size.
         OSError: a file could not be fetched.
@@ -157,6 +135,14 @@ def released_names(config: GPTConfig) -> dict[str, str]:
     return names if config.tied else names | {"unembedding.weight": "lm_head.weight"}
 
 
+def views(config: GPTConfig, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors of a file by their names, as views of our state: what is copied in is in ours."""
+    return {
+        theirs: state[ours].mT if _is_transposed(ours) else state[ours]
+        for ours, theirs in released_names(config).items()
+    }
+
+
 def _is_transposed(name: str) -> bool:
     return name.startswith("decoder.") and name.endswith(".weight")  # norms have gains
 
@@ -164,202 +150,150 @@ def _is_transposed(name: str) -> bool:
 # ---- config.json -----------------------------------------------------------------------------
 
 
-def _read_config(folder: Path) -> tuple[Layout, GPTConfig]:
-    path = folder / "config.json"
-    try:
-        stored = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise CheckpointError(
-            f"expected config.json in {folder}, found none; a folder in the released format holds "
-            f"config.json and {_WEIGHTS}"
-        ) from None
-    except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"expected JSON in {path}, got something else: {error}") from None
-    if not isinstance(stored, dict):
-        raise CheckpointError(f"expected an object in {path}, got {type(stored).__name__}")
-    if stored.get("model_type") == "llama":
-        try:
-            return LLAMA, config_of(stored)
-        except (TypeError, ValueError, AttributeError) as error:
-            raise CheckpointError(f"{path} describes no Llama that is known: {error}") from error
-    return _GPT2, _gpt2_config(stored, path)
-
-
-def _gpt2_config(stored: Mapping, path: Path) -> GPTConfig:
+def config_of(stored: Mapping[str, Any]) -> GPTConfig:
+    """The configuration that a `config.json` of GPT-2 describes; a ValueError if it is none."""
     for name, only in _FIXED.items():
         if stored.get(name, only) != only:
-            raise CheckpointError(
-                f"expected {name} = {only!r} in {path}, got {stored[name]!r}: a model of another "
-                "kind than GPT-2 and Llama"
-            )
-    if absent := [name for name in _FIELDS.values() if name not in stored]:
-        raise CheckpointError(f"expected {', '.join(absent)} in {path}, found none")
+            raise ValueError(f"expected {name} = {only!r}, as GPT-2 has it, got {stored[name]!r}")
     known = {theirs: ours for ours, theirs in _ACTIVATIONS.items()}
     activation = str(stored.get("activation_function", "gelu_new"))
-    try:
-        return GPTConfig(
-            **{ours: stored[theirs] for ours, theirs in _FIELDS.items()},
-            hidden=stored.get("n_inner"),
-            activation=known.get(activation, activation),
-            eps=stored.get("layer_norm_epsilon", 1e-5),
-            dropout=stored.get("resid_pdrop", 0.1) or 0.0,
-            tied=stored.get("tie_word_embeddings", True),
-            initial_std=stored.get("initializer_range") or 0.02,
-        )
-    except (TypeError, ValueError) as error:
-        raise CheckpointError(f"{path} describes no GPT-2: {error}") from error
+    fields = {ours: stored.get(theirs, default) for ours, (theirs, default) in _FIELDS.items()}
+    return GPTConfig(
+        **fields,
+        activation=known.get(activation, activation),
+        dropout=stored.get("resid_pdrop", 0.1) or 0.0,
+        initial_std=stored.get("initializer_range") or 0.02,
+    )
 
 
-def _released_config(config: GPTConfig) -> dict:
-    if unusual := config.unusual(_SAID):
-        raise ValueError(
-            "expected a pre-norm model with biases, as GPT-2 is, got "
-            + ", ".join(f"{name}={value!r}" for name, value in unusual.items())
-        )
+def stored_config(config: GPTConfig) -> dict[str, Any]:
+    """What the `config.json` of a GPT-2 is to hold; see `check_told`."""
     return {
         "architectures": ["GPT2LMHeadModel"],
         **_FIXED,
-        **{theirs: getattr(config, ours) for ours, theirs in _FIELDS.items()},
-        "n_inner": config.hidden,
+        **{theirs: asdict(config)[ours] for ours, (theirs, _) in _FIELDS.items()},
         "activation_function": _ACTIVATIONS[config.activation],
-        "layer_norm_epsilon": config.eps,
         **dict.fromkeys(("attn_pdrop", "embd_pdrop", "resid_pdrop"), config.dropout),
-        "tie_word_embeddings": config.tied,
         "initializer_range": config.initial_std or 0.02,
     }
 
 
-# ---- weights ---------------------------------------------------------------------------------
+def check_told(config: GPTConfig, told: GPTConfig, expected: str) -> None:
+    """Refuse to save a model of which its `config.json` cannot tell all that its outputs need."""
+    at_start = {"initial_std", "scaled_residuals"}  # which those who use the weights need not know
+    own, others = asdict(config), asdict(told)
+    if lost := [f"{n}={v!r}" for n, v in own.items() if v != others[n] and n not in at_start]:
+        raise ValueError(f"expected {expected}, got {', '.join(lost)}")
 
 
-@dataclass(frozen=True)
-class _Stored:
-    """A tensor in a file, and its full name there."""
-
-    file: safe_open
-    name: str
-
-    def read(self) -> Tensor:
-        return self.file.get_tensor(self.name)
+# ---- files -----------------------------------------------------------------------------------
 
 
-def _stored(folder: Path, layout: Layout, *, tied: bool) -> dict[str, _Stored]:
-    """The stored tensors by their bare names; second names must say the same."""
-    paths = sorted(folder.glob("model*.safetensors"))
-    if not paths:
+def read_config(folder: Path, meaning: Callable[[dict[str, Any]], GPTConfig]) -> GPTConfig:
+    """The configuration in a folder's `config.json`, whose meaning is that of a kind of model."""
+    path = folder / "config.json"
+    try:
+        return meaning(json.loads(path.read_text(encoding="utf-8")))
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise CheckpointError(f"{path} describes no model that is known: {error}") from error
+
+
+def read_weights(folder: Path, prefix: str, table: str | None) -> dict[str, Tensor]:
+    """The tensors of a folder by their names without a prefix, mapped: their memory is the file's.
+
+    Args:
+        table: the name of the embedding, if it is the unembedding, too; None: it is not.
+    """
+    if not (paths := sorted(folder.glob("model*.safetensors"))):
         raise CheckpointError(
             f"expected {_WEIGHTS} in {folder}, found none; a pytorch_model.bin, which could run "
             "code, is not read: save it as safetensors where you trust it"
         )
-    stored: dict[str, _Stored] = {}
-    for file in map(_open, paths):
-        for full in file.keys():  # noqa: SIM118
-            bare = full.removeprefix(layout.prefix)
-            if layout.ignored.fullmatch(bare):
+    weights: dict[str, Tensor] = {}
+    for path in paths:
+        try:
+            tensors = load_file(path)
+        except (OSError, SafetensorError) as error:
+            raise CheckpointError(
+                f"expected a whole safetensors file at {path}, got something else ({error}); it "
+                "may have been cut off, or be the note that Git leaves in the place of a large "
+                "file: copy or download it again, or say `git lfs pull` in that folder"
+            ) from error
+        for name, tensor in tensors.items():
+            if name.endswith(_NO_WEIGHTS):
                 continue
-            found = _Stored(file, full)
-            _check_equal(stored.setdefault(bare, found), found, folder)
-    if tied and (second := stored.pop("lm_head.weight", None)) and layout.table in stored:
-        hint = "; tie_word_embeddings in config.json must be false where the two differ"
-        _check_equal(stored[layout.table], second, folder, hint)
-    return stored
+            bare = name.removeprefix("_orig_mod.").removeprefix(prefix)  # of torch.compile
+            bare = table if table and bare == "lm_head.weight" else bare
+            if bare in weights and not torch.equal(weights[bare], tensor):
+                raise CheckpointError(
+                    f"expected one tensor {bare} in {folder}, got a different one under a second "
+                    f"name, {name}; tie_word_embeddings in config.json is false where both count"
+                )
+            weights[bare] = tensor
+    return weights
 
 
-def _open(path: Path) -> safe_open:
-    try:
-        return safe_open(path, framework="pt")
-    except (OSError, SafetensorError) as error:
-        raise CheckpointError(
-            f"expected a whole safetensors file at {path}, got something else ({error}); it may "
-            "have been cut off, or be the note that Git leaves in the place of a large file: copy "
-            "or download it again, or say `git lfs pull` in that folder"
-        ) from error
+def write(folder: Path, weights: dict[str, Tensor], config: dict, end: int | None) -> Path:
+    """Write weights and `config.json`, each file whole or not at all; return the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with replacing(folder / _WEIGHTS) as path:
+        save_file({n: w.contiguous() for n, w in weights.items()}, path, {"format": "pt"})
+    config |= {"bos_token_id": end, "eos_token_id": end}
+    write_text(folder / "config.json", json.dumps(config, indent=2) + "\n")
+    return folder
 
 
-def _check_equal(one: _Stored, other: _Stored, folder: Path, hint: str = "") -> None:
-    if one is not other and not torch.equal(one.read(), other.read()):
-        raise CheckpointError(
-            f"expected {one.name} and {other.name} in {folder} to be two names of the same "
-            f"weights, got different ones{hint}"
-        )
-
-
-def without_weights(
-    found: Mapping[str, tuple[int, ...]],
+def with_weights(
     config: GPTConfig,
     views: Views,
+    stored: Mapping[str, Any],
+    read: Callable[[str], Tensor],
     *,
-    block: re.Pattern[str],
     where: str,
-    error: type[ValueError],
+    by_columns: bool = False,
 ) -> GPT:
-    """The model that a file describes, if the file holds its tensors: no memory is taken for any.
+    """A model with the weights of a file, evaluating.
 
-    `to_empty` gives it memory, whose numbers are to be overwritten.
+    Names and shapes are compared before memory is taken for any weight, so that a small file cannot
+    ask for a large model.
 
     Args:
-        found: the shape of each tensor, by name.
-        config, views: what the model is; its tensors by their names there, from our state.
-        block: matches the names of tensors of a block; its group is the number.
-        where: the file, and where it describes itself, for the message.
-        error: what is raised.
+        views: the tensors of such a file by their names, from our state.
+        stored: what has the `shape` of each tensor in the file, by name.
+        read: the numbers of a tensor, by its name.
+        where: the file, for the message.
+        by_columns: whether a matrix of more rows than columns lies column by column in memory.
+    Raises:
+        CheckpointError: the file holds other tensors, or numbers that are none.
     """
-    cure = "; description and weights are of two models: take both from one place"
-    blocks = {int(match[1]) for name in found if (match := block.match(name))}
-    if len(blocks) != config.layers:  # a thousand million blocks are not made to compare
-        raise error(
-            f"expected tensors of {config.layers:,} blocks in {where}, got {len(blocks):,}{cure}"
+    if config.layers > len(stored):  # a thousand million blocks are not made to compare
+        raise CheckpointError(
+            f"expected {config.layers:,} blocks in {where}, got {len(stored):,} tensors in all"
         )
     try:
         with torch.device("meta"):
             model = GPT(config, generator=torch.Generator("cpu"))
-    except RuntimeError as too_large:
-        raise error(f"expected sizes that can be in {where}: {too_large}") from too_large
-    theirs = views(config, model.state_dict())
-    expected = {name: tuple(as_stored(view).shape) for name, view in theirs.items()}
-    missing = sorted(expected.keys() - found.keys())
-    unknown = sorted(found.keys() - expected.keys())
-    if missing or unknown:
-        parts = [
-            f"{kind}: {', '.join(names[:3])}{' …' if len(names) > 3 else ''} ({len(names)})"
-            for kind, names in (("missing", missing), ("unknown", unknown))
-            if names
-        ]
-        raise error(f"expected the tensors that {where} implies, got {'; '.join(parts)}{cure}")
-    for name, shape in expected.items():
-        if found[name] != shape:
-            raise error(
-                f"expected {name} in {where} to have the shape {shape}, got {found[name]}{cure}"
+    except RuntimeError as error:
+        raise CheckpointError(f"expected sizes that can be in {where}: {error}") from error
+    expected = {n: tuple(v.shape) for n, v in views(config, model.state_dict()).items()}
+    shapes = {name: tuple(each.shape) for name, each in stored.items()}
+    if wrong := sorted(n for n in expected | shapes if expected.get(n) != shapes.get(n)):
+        shown = [f"{n} {expected.get(n, 'none')}, got {shapes.get(n, 'none')}" for n in wrong[:3]]
+        raise CheckpointError(
+            f"expected these shapes in {where}: {'; '.join(shown)} ({len(wrong)} in all); "
+            "description and weights are of two models: take both from one place"
+        )
+    state = {}
+    for name, weight in model.state_dict().items():
+        turned = by_columns and weight.ndim == 2 and len(weight) > weight.shape[1]
+        state[name] = torch.empty(weight.mT.shape).mT if turned else torch.empty(weight.shape)
+    for name, view in views(config, state).items():
+        numbers = read(name)
+        if not (numbers.is_floating_point() and numbers.isfinite().all()):
+            raise CheckpointError(
+                f"expected finite floating-point numbers in {name} of {where}, got "
+                f"{numbers.dtype}, NaN or infinity: the file is damaged, or its training went wrong"
             )
-    return model
-
-
-def _views(config: GPTConfig, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {
-        theirs: state[ours].mT if _is_transposed(ours) else state[ours]
-        for ours, theirs in released_names(config).items()
-    }
-
-
-_GPT2 = Layout(
-    prefix="transformer.",
-    table="wte.weight",
-    block=re.compile(r"h\.(\d{1,18})\."),
-    ignored=re.compile(r"h\.\d+\.attn\.(bias|masked_bias)"),  # masks
-    views=_views,
-    stored_config=_released_config,
-)
-
-
-def _checked(stored: _Stored, folder: Path) -> Tensor:
-    weight = stored.read()
-    if not weight.dtype.is_floating_point:
-        raise CheckpointError(
-            f"expected {stored.name} in {folder} as floating-point numbers, got {weight.dtype}"
-        )
-    if not weight.isfinite().all():
-        raise CheckpointError(
-            f"expected finite numbers in {stored.name} in {folder}, got NaN or infinity; a "
-            "training run that went wrong may have saved them"
-        )
-    return weight
+        view.copy_(numbers)
+    model.load_state_dict(state, assign=True)
+    return model.eval()

@@ -12,7 +12,7 @@ No chapter derives it; the page `architecture` says why it is here all the same.
 """
 
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from ..texts import microworld_words
 from ..texts.corpora import Document
 from ..texts.microworld import Floor, MicroWorld
 from ..tokens.bytes import END, UNKNOWN, Tokenizer, stream_of
-from ..tokens.folders import kinds_in, open_tokenizer
+from ..tokens.files import open_tokenizer
 from . import pretrained, training
 from .gpt2 import GPT, GPTConfig
 
@@ -60,8 +60,20 @@ class Run:
         return self.tokenizer.specials[END]
 
 
-def open_run(folder: Path | str, *, device: torch.device | str = "cpu") -> Run:
+def open_run(
+    folder: Path | str,
+    *,
+    device: torch.device | str = "cpu",
+    read_tokenizer: Callable[[Path], Tokenizer] = open_tokenizer,
+    load: Callable[[Path], GPT] = pretrained.load,
+) -> Run:
     """The model and the tokenizer of a run, or of a folder in a released format.
+
+    Args:
+        folder: of the run, or of the released model.
+        device: where the model is put.
+        read_tokenizer: finds the tokenizer in the folder.
+        load: reads the model of a folder in a released format.
 
     Raises:
         FileNotFoundError: the folder holds neither, or no tokenizer.
@@ -69,12 +81,22 @@ def open_run(folder: Path | str, *, device: torch.device | str = "cpu") -> Run:
             have the same number of tokens.
     """
     folder = Path(folder)
-    released, begun = kinds_in(folder)
+    released, begun = (folder / "config.json").exists(), (folder / "run.toml").exists()
+    if not released and not begun:
+        raise FileNotFoundError(
+            f"expected a run (run.toml) or a released model (config.json) in {folder}, found "
+            "neither; `train` makes a run"
+        )
     tables = read_toml(folder / "run.toml") if begun else {}
-    tokenizer = open_tokenizer(folder)
+    tokenizer = read_tokenizer(folder)
     if released:
-        model, step = pretrained.load(folder), tables.get("made", {}).get("step")
-        _check_sizes(model.config.vocabulary_size, tokenizer.vocabulary_size, folder)
+        model, step = load(folder), tables.get("made", {}).get("step")
+        size, known = model.config.vocabulary_size, tokenizer.vocabulary_size
+        if size != known:  # it could be asked for, or could draw, what has no meaning
+            raise ValueError(
+                f"expected in {folder} a model for the {known:,} tokens of its tokenizer, got one "
+                f"for {size:,}: are they of two models? If its table was padded, cut it to size"
+            )
     else:
         config = _config(tables, tokenizer.vocabulary_size, folder)
         model = GPT(config, generator=torch.Generator())  # of weights that are overwritten
@@ -90,19 +112,6 @@ def _config(tables: Mapping[str, Any], vocabulary_size: int, folder: Path) -> GP
             f"expected in {folder / 'run.toml'} a table [model] of settings that GPTConfig knows: "
             f"{error}"
         ) from error
-
-
-def _check_sizes(of_model: int, of_tokenizer: int, folder: Path) -> None:
-    """Refuse a model that could be asked for, or could draw, what its tokenizer does not know."""
-    if of_model == of_tokenizer:
-        return
-    cause = "it cannot read them all; are they of two models?"
-    if of_model > of_tokenizer:
-        cause = "it could draw ids that stand for no text; was its table padded? Cut it to size"
-    raise ValueError(
-        f"expected in {folder} a model for the {of_tokenizer:,} tokens of its tokenizer, got one "
-        f"for {of_model:,}: {cause}"
-    )
 
 
 def scores(run: Run, documents: Sequence[Document], *, stride: int | None = None) -> list[Score]:

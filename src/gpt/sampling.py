@@ -55,13 +55,7 @@ def temperature(logits: Tensor, t: float) -> Tensor:
 
 
 def top_k(logits: Tensor, k: int) -> Tensor:
-    """The k largest logits, the others minus infinity, (..., V); k above V keeps all.
-
-    Raises:
-        ValueError: k is below 1.
-    """
-    if k < 1:
-        raise ValueError(f"expected to keep 1 token or more, got k={k}")
+    """The k largest logits, the others minus infinity, (..., V); k above V keeps all."""
     return _only(logits, logits.topk(min(k, logits.shape[-1])).indices)
 
 
@@ -84,13 +78,7 @@ def nucleus(logits: Tensor, p: float) -> Tensor:
 
 
 def min_p(logits: Tensor, p: float) -> Tensor:
-    """Tokens at least p times as likely as the likeliest, the others minus infinity, (..., V).
-
-    Raises:
-        ValueError: p is outside [0, 1].
-    """
-    if not 0 <= p <= 1:
-        raise ValueError(f"expected a p from 0 to 1, got {p}")
+    """Tokens at least p times as likely as the likeliest, the others minus infinity, (..., V)."""
     if p == 0:
         return logits
     least = logits.amax(-1, keepdim=True) + math.log(p)
@@ -125,8 +113,7 @@ def draw(logits: Tensor, filters: Sequence[Filter], generator: torch.Generator |
     probs = torch.softmax(logits.float(), -1).cpu()
     if probs.isnan().any():
         raise ValueError(
-            "expected logits that leave a token to draw, got only minus infinity, or NaN; "
-            "does a filter forbid every token?"
+            "expected logits that leave a token to draw; does a filter forbid every token?"
         )
     if ((probs > 0).sum(-1) == 1).all():
         return probs.argmax(-1)
@@ -251,14 +238,9 @@ def beam_search(
             With 0 a longer text can only lose.
         context_length: as in `generate`.
     Raises:
-        ValueError: fewer than one beam, a negative number of tokens, nothing to begin with, or a
-            context without a token.
+        ValueError: nothing to begin with, or a context without a token.
     Source: Wu et al. 2016, section 7, with length^alpha as the penalty.
     """
-    if beams < 1:
-        raise ValueError(f"expected 1 beam or more, got {beams}")
-    if max_new_tokens < 0:
-        raise ValueError(f"expected 0 new tokens or more, got {max_new_tokens}")
     (row,) = _rows([prompt])
     context_length, device = context_length_of(model, context_length), device_of(model)
     kept = [Hypothesis(row.to(device), 0.0, 0)]
@@ -269,12 +251,12 @@ def beam_search(
         if not going_on:
             break
         with evaluating(model):
-            of_next = log_softmax(next_logits(torch.stack([h.ids for h in going_on])).double())
-        log_probs, tokens = of_next.topk(min(beams, of_next.shape[-1]))  # (going on, beams)
+            logits = next_logits(torch.stack([h.ids for h in going_on]))  # (going on, V)
+        log_probs, tokens = log_softmax(logits.double()).topk(min(beams, logits.shape[-1]))
         longer = [
             Hypothesis(torch.cat([h.ids, token[None]]), h.log_prob + float(log_prob), h.n_new + 1)
-            for h, of_h, log_probs_of_h in zip(going_on, tokens, log_probs, strict=True)
-            for token, log_prob in zip(of_h, log_probs_of_h, strict=True)
+            for h, *best in zip(going_on, tokens, log_probs, strict=True)
+            for token, log_prob in zip(*best, strict=True)
         ]
         kept = sorted(ended + longer, key=lambda h: -h.score(alpha))[:beams]
     return kept
@@ -288,7 +270,6 @@ def _rows(prompts: Prompts) -> list[Tensor]:
     if not rows or any(row.ndim != 1 or not len(row) for row in rows):
         shapes = [tuple(row.shape) for row in rows]
         raise ValueError(
-            f"expected texts of at least one token each to begin with, got shapes {shapes}; "
-            "begin an empty text with the end token, and give one text as [text]"
+            f"expected texts of at least one token each, such as [[end]], got {shapes}"
         )
     return rows

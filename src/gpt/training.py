@@ -3,41 +3,33 @@
     batch n         = a function of the seed and of n, and of nothing before it
     the next step   = a function of the checkpoint
 
-`train` takes the steps of `likelihood/fitting`. Its settings are a value, its batches are numbered,
-and everything that the next step depends on is in the checkpoint. Several processes may share each
-batch.
+`train` takes the steps of `likelihood/fitting`, with numbered batches. Its settings are a value,
+and everything that the next step depends on is in the checkpoint: the number of steps, the weights,
+what the optimiser remembers, and where the random number generators stand. A batch may be taken in
+parts, for less memory:
 
-Derived in the chapter `gpt/training`.
+    d loss / d theta = sum over parts of d (nats of the part / tokens of the WHOLE batch) / d theta
+
+What the command does besides, with many processes, engines and a log, is `next_token.engines`.
+
+Derived in the chapters `gpt/training` and `gpt/optimisation` (parts, precision).
 """
 
 import math
-from collections.abc import Callable, Sequence, Sized
-from dataclasses import asdict, dataclass, is_dataclass
+from collections.abc import Collection, Mapping, Sequence, Sized
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Any, get_type_hints
 
 import torch
 from torch import Tensor, nn
-from torch.optim import AdamW, Optimizer
+from torch.optim import AdamW
 
-from ..likelihood.batches import Batch, Batches, LazyBatch, Numbered
-from ..likelihood.fitting import (
-    After,
-    History,
-    Keeper,
-    NatsOf,
-    check_validation,
-    fused_nats_of_batch,
-    nats_of_batch,
-    take_steps,
-    team_mean_loss,
-    watched,
-)
-from ..likelihood.models import device_of
-from ..tools import checkpoints, parallel
-from ..tools.files import locked
-from ..tools.parallel import ALONE, ENGINES, Team, local
+from ..likelihood import fitting
+from ..likelihood.batches import Batch, Numbered
+from ..likelihood.fitting import After, History, NatsOf, nats_of_batch
+from ..likelihood.models import device_of, endings
+from ..tools import checkpoints
 from .optimisation import cosine, parameter_groups
 
 
@@ -53,14 +45,9 @@ class TrainConfig:
         weight_decay: of the matrices; see `parameter_groups`.
         beta1, beta2, eps: of AdamW.
         clip: greatest norm of the gradient of all parameters together; inf: no limit.
-        accumulation: in how many parts each process takes its share of a batch: more parts, less
-            memory, the same step.
+        accumulation: in how many parts a batch is taken: more parts, less memory, the same step.
         precision: "float32", or "bfloat16" for the products of matrices (torch's autocast). The
             parameters, their sums and the loss keep their type.
-        engine: who adds up the gradients of several processes: "sum", this loop; "ddp", torch,
-            while they are being computed; "fsdp", torch, and each process holds a share of the
-            model only (`many_cores`).
-        compile: whether torch.compile turns model and loss into one program first; a minute's wait.
         every: steps between two validations; one comes before the first step, one after the last.
         save_every: steps between two checkpoints; one comes before the first step too.
     Raises:
@@ -78,18 +65,15 @@ class TrainConfig:
     clip: float = 1.0
     accumulation: int = 1
     precision: str = "float32"
-    engine: str = "sum"
-    compile: bool = False
     every: int = 100
     save_every: int = 100
 
     def __post_init__(self) -> None:
         for name, kind in get_type_hints(type(self)).items():
             value = getattr(self, name)
-            number = kind is float and type(value) is int  # 1 for 1.0
-            if type(value) is not kind and not number:
+            if type(value) not in ((int, float) if kind is float else (kind,)):  # 1 for 1.0
                 raise TypeError(f"expected {name} of type {kind.__name__}, got {value!r}")
-        rules = {
+        ranges = {
             "steps": (self.steps >= 1, "1 or more"),
             "learning_rate": (0 < self.learning_rate < math.inf, "above 0"),
             "warm_up": (0 <= self.warm_up < self.steps, f"from 0 to {self.steps - 1}, below steps"),
@@ -100,12 +84,11 @@ class TrainConfig:
             "eps": (0 <= self.eps < math.inf, "0 or more"),
             "clip": (self.clip > 0, "above 0 (inf: no clipping)"),
             "accumulation": (self.accumulation >= 1, "1 or more"),
-            "precision": (self.precision in _PRECISIONS, f"one of {[*_PRECISIONS]}"),
-            "engine": (self.engine in ("sum", *ENGINES), f"one of {['sum', *ENGINES]}"),
+            "precision": (self.precision in ("float32", "bfloat16"), "float32 or bfloat16"),
             "every": (self.every >= 1, "1 or more"),
             "save_every": (self.save_every >= 1, "1 or more"),
         }
-        for name, (holds, expected) in rules.items():
+        for name, (holds, expected) in ranges.items():
             if not holds:
                 raise ValueError(f"expected {name} {expected}, got {getattr(self, name)!r}")
 
@@ -113,26 +96,6 @@ class TrainConfig:
         """The learning rate of a step, 1 or more."""
         factor = cosine(self.steps, warm_up=self.warm_up, end=self.end)
         return self.learning_rate * factor(step)
-
-
-# What may be changed when a run is resumed, and what that does to its numbers.
-CHANGEABLE = {
-    "steps": "the learning rate follows the new schedule from here on",
-    "data.batch_size": "the next batches have other rows than they would have had",
-    "precision": "products of matrices are rounded in another way from here on",
-    "accumulation": "sums are taken in another order, which changes the last bits",
-    "compile": "sums are taken in another order, which changes the last bits",
-    "engine": "sums are taken in another order, which changes the last bits",
-    "processes": "sums are taken in another order, and other units are dropped",
-    "threads": "sums are taken in another order, which changes the last bits",
-    "every": "other steps are validated, no other number changes",
-    "save_every": "no number changes",
-}
-
-# Settings of version 0.2 that have gone. A run that had another value than this is refused.
-GONE = {"sharded": False}
-
-_PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
 def train(
@@ -143,131 +106,228 @@ def train(
     validation: Sequence[Batch] | None = None,
     folder: Path | str | None = None,
     resume: bool = False,
-    changed: Callable[[str], None] | None = None,
     after: After | None = None,
-    keepers: Sequence[Keeper] = (),
     progress: bool = True,
+    learner: "Learner | None" = None,
 ) -> History:
     """Train a model in place, in a way that survives interruption; return the losses on the way.
 
     With a folder, `last.pt` holds the whole state of the run every so often, and `best.pt` the
     weights of the least validation loss. Resumed on a CPU, the run ends in the same bits as one
-    that was never interrupted. Inside `parallel.joined()`, all processes call this alike: each
-    batch is shared out between them by rows, and the first process writes. They must all see the
-    same folder, on several machines a shared file system; that is checked first.
+    that was never interrupted.
 
     Args:
         model: maps inputs, (B, T), to logits, (B, T, V); on the device where it is to be trained.
         data: `data[n]` is the batch of step n + 1: `Batches`, or a list, gone through in circles.
         config: the settings.
         validation: batches that are scored but never trained on.
-        folder: where checkpoints go, the same for all processes; None: nowhere.
+        folder: where checkpoints go; None: nowhere.
         resume: go on from the folder's checkpoint if there is one; otherwise one is an error.
-        changed: called, when a run is resumed, with a sentence for each setting that is another now
-            and may be (`CHANGEABLE`): longer, in other batches, in another precision; it says what
-            that does to the numbers. None: every change is an error, for only a run with the same
-            settings ends in the same bits.
         after: called as after(step, model) when a step has been taken, validated and, where it is
             due, saved; step 0 is before the first. An error raised there stops the run. What it
             draws should come from a generator of its own, or a resumed run draws otherwise.
-        keepers: told of each step when it has been validated and saved, as a `RunLog` wants to be;
-            by the first process only.
         progress: whether to show a bar.
+        learner: of the model; another one than `Learner` shares the work out to many processes.
     Raises:
-        TypeError: data are an iterator, in which there is no going back to a place.
         ValueError: model, data or settings are not those of the checkpoint, which is named; or the
-            checkpoint is damaged; or not all processes see the same folder.
+            checkpoint is damaged.
         FileExistsError: the folder holds a run already.
-        FileNotFoundError: the folder holds a run whose last checkpoint has gone.
-        BlockingIOError: another process trains in the folder.
         OSError: the disk is full; the last checkpoint is whole.
-        FloatingPointError: the loss, the gradient or a parameter is no longer finite; the message
-            names the step and the last good checkpoint.
+        FloatingPointError: the loss, the gradient or a parameter is no longer finite.
     """
-    _check_numbered(data, validation)
-    team, device = parallel.team(), device_of(model)
-    averaged = config.engine != "sum" and team.size > 1
-    team.share(model)
-    run_model = _engines().shared(model, config.engine, team) if averaged else model
-    optimiser = _adamw(model, config, device)
-    history, done, run = History(), -1, None
-    if folder is not None:
-        team.check_shared(folder)
-        settings = _settings(model, data, config, team)
-        run = _Run(Path(folder), model, optimiser, config, settings, team, averaged)
-        if run.last.exists():
-            if not resume:
-                raise FileExistsError(
-                    f"expected a folder without a run, {run.last} exists: pass resume=True to go "
-                    "on with it, or choose another folder"
-                )
-            done = run.load(history, changed)
-        else:
-            check_last(Path(folder))
-        team.wait()  # nobody writes before all have looked
-    if done < 0 and team.rank:  # each process drops other units
-        torch.manual_seed(torch.initial_seed() + team.rank)
-
-    def in_precision(nats_of: NatsOf) -> NatsOf:
-        def nats(model: nn.Module, batch: Batch) -> Tensor:
-            # Anew for each part: inside, torch keeps the parameters' short copies, changed or not.
-            with torch.autocast(device.type, torch.bfloat16, enabled=config.precision != "float32"):
-                return nats_of(model, batch)
-
-        return nats
-
-    scored = in_precision(nats_of_batch)
-    trained = in_precision(torch.compile(fused_nats_of_batch)) if config.compile else scored
-
-    def validate(step: int) -> float | None:
-        if validation is None or (step % config.every and step != config.steps):
-            return None
-        # A shared model is gathered block by block: there all have to score the same batches.
-        scorers = ALONE if averaged and config.engine == "fsdp" else team
-        return team_mean_loss(model, validation, nats_of=scored, team=scorers)
-
-    steps = range(done + 1, config.steps + 1)
-    try:
-        with locked(None if team.rank else folder):
-            take_steps(
-                run_model,
-                lambda step: _batch(data, step - 1),
-                optimiser,
-                history,
-                watched(steps, history) if progress and team.rank == 0 else steps,
-                rate=config.rate,
-                clip=config.clip,
-                parts=config.accumulation,
-                team=team,
-                averaged=averaged,
-                nats_of=trained,
-                validate=validate,
-                keepers=[*([run] if run else []), *(() if team.rank else keepers)],
-                after=after,
-            )
-    except FloatingPointError as error:
-        where = run.hint() if run else "There is no checkpoint, for there is no folder"
-        raise FloatingPointError(f"{error}. {where}") from None
+    learner = learner or Learner(model, config)
+    history, optimiser = learner.history, learner.optimiser
+    settings, done = learner.settings(data), -1
+    last, best = (Path(folder, name) if folder else None for name in ("last.pt", "best.pt"))
+    if last and last.exists():
+        if not resume:
+            raise FileExistsError(f"{last} exists: pass resume=True, or choose another folder")
+        done = learner.load(last, settings)
+    lost = best is not None and not best.exists()  # then the next weights will have to do
+    steps = range(done + 1, config.steps + 1)  # 0: before the first step
+    for step in fitting.watched(steps, history) if progress else steps:
+        if step > 0:
+            batch = data[(step - 1) % len(data) if isinstance(data, Sized) else step - 1]
+            optimiser.zero_grad()
+            loss = learner.backward(batch)
+            norm = learner.clip()
+            fitting.check_finite(step, loss, norm, config.rate(step))
+            for group in optimiser.param_groups:
+                group["lr"] = config.rate(step)
+            optimiser.step()
+            learner.end_step()
+            history.add(batch, loss, norm)
+        if validation is not None and (step % config.every == 0 or step == config.steps):
+            loss = history.validation[step] = learner.mean_loss(validation)
+            if best and (history.best_step == step or lost):
+                lost = False
+                weights = learner.state()["model"]
+                learner.write(best, {"step": step, "model": weights, "validation": loss})
+        if last and (step % config.save_every == 0 or step == config.steps):
+            state = {"settings": settings, "step": step, "history": asdict(history)}
+            learner.write(last, state | learner.state())
+        if after:
+            after(step, model)
     return history
 
 
-def check_last(folder: Path, *, logged: bool = False) -> None:
-    """Refuse to begin again over a run whose last checkpoint has gone.
-
-    A run that was killed before its first checkpoint may begin again: it has no log, and weights of
-    step 0 at most.
+class Learner:
+    """A model, its optimiser and its history: what a step changes, and a checkpoint holds.
 
     Args:
-        logged: whether there is a log.
-    Raises:
-        FileNotFoundError: there are later weights or a log, and no `last.pt`.
+        model: on the device where it is to be trained.
+        config: the settings.
     """
-    last, best = folder / "last.pt", folder / "best.pt"
-    if not last.exists() and (logged or (best.exists() and checkpoints.read(best).get("step"))):
-        raise FileNotFoundError(
-            f"expected {last} to go on from, found a run without it: put it back, or begin a new "
-            f"run in another folder with --init-from {folder}, which takes the best weights"
+
+    def __init__(self, model: nn.Module, config: TrainConfig):
+        self.model, self.config, self.history = model, config, History()
+        self.device = device_of(model)
+        self.optimiser = AdamW(
+            parameter_groups(model, weight_decay=config.weight_decay),
+            lr=config.learning_rate,
+            betas=(config.beta1, config.beta2),
+            eps=config.eps,
+            fused=self.device.type in ("cpu", "cuda", "mps"),  # one kernel for all of a step
         )
+        self.trained = [p for group in self.optimiser.param_groups for p in group["params"]]
+
+    def nats(self, model: nn.Module, batch: Batch, nats_of: NatsOf = nats_of_batch) -> Tensor:
+        """The nats of a batch, its products of matrices in the precision of the run."""
+        # Anew for each part: inside, torch keeps the parameters' short copies, changed or not.
+        short = self.config.precision == "bfloat16"
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=short):
+            return nats_of(model, batch)
+
+    def backward(self, batch: Batch) -> float:
+        """Add the gradient of a batch's loss to the parameters' `grad`; return the loss."""
+        self.model.train()
+        tokens, losses = fitting.count_tokens(batch), []
+        for part in in_parts(batch, self.config.accumulation):
+            loss = self.nats(self.model, part) / tokens
+            loss.backward()  # adds to the gradients there are
+            losses.append(loss.detach())
+        return torch.stack(losses).sum().item()
+
+    def clip(self) -> float:
+        """Scale the gradient down where it is too long; return the norm that it had."""
+        return nn.utils.clip_grad_norm_(self.trained, self.config.clip).item()
+
+    def end_step(self) -> None:
+        """What learns without gradients, as the shifts of `Experts` do."""
+        for end_step in endings(self.model):
+            end_step()
+
+    def mean_loss(self, batches: Sequence[Batch]) -> float:
+        """The loss over all tokens of some batches."""
+        return fitting.mean_loss(self.model, batches, nats_of=self.nats)
+
+    def settings(self, data: Numbered) -> dict[str, Any]:
+        """All that a resumed run must have in common with the one before, by name."""
+        own = getattr(self.model, "config", None)
+        length = len(data) if isinstance(data, Sized) else None
+        tables = {
+            "": asdict(self.config) | {"processes": 1, "threads": torch.get_num_threads()},
+            "data.": getattr(data, "settings", {"batches": length}),
+            "model.": getattr(own, "settings", None) or (asdict(own) if own else {}),
+            "parameters.": {"dtype": str(next(self.model.parameters()).dtype)},
+        }
+        return {
+            prefix + name: value
+            for prefix, table in tables.items()
+            for name, value in table.items()
+        }
+
+    def state(self) -> dict[str, Any]:
+        """What decides the next step, beside its number."""
+        if not all(p.isfinite().all() for p in self.model.parameters()):
+            raise FloatingPointError("expected finite parameters to save, got others")
+        return {
+            "model": self.model.state_dict(),
+            "optimiser": self.optimiser.state_dict(),
+            "random": [checkpoints.random_state(self.device)],
+        }
+
+    def load(self, path: Path, settings: Mapping[str, Any]) -> int:
+        """Put everything back to where it was; how many steps were done."""
+        state = read_run(path)
+        check_same(state["settings"], settings, source=path)
+        checkpoints.restore(self.model, state["model"], source=path)
+        self.optimiser.load_state_dict(state["optimiser"])
+        checkpoints.set_random_state(state["random"][0], self.device)
+        vars(self.history).update(state["history"])
+        return state["step"]
+
+    def write(self, path: Path, state: Mapping[str, Any]) -> None:
+        """Write a checkpoint."""
+        checkpoints.write(path, state)
+
+
+def in_parts(batch: Batch, parts: int) -> list[Batch]:
+    """A batch as several of nearly equally many rows; each may be padding alone.
+
+    Raises:
+        ValueError: it has fewer rows than that.
+    """
+    inputs, *rest = batch
+    several = inputs if isinstance(inputs, tuple) else (inputs,)
+    if len(rest[0]) < parts:
+        raise ValueError(
+            f"expected batches of at least {parts} rows, one for each part (accumulation times "
+            f"processes), got {len(rest[0])}"
+        )
+    rows = zip(*(each.tensor_split(parts) for each in (*several, *rest)), strict=True)
+    n = len(several)
+    return [(row[:n] if isinstance(inputs, tuple) else row[0], *row[n:]) for row in rows]
+
+
+def check_same(
+    saved: Mapping[str, Any],
+    now: Mapping[str, Any],
+    *,
+    source: Path | str,
+    free: Collection[str] = (),
+) -> list[str]:
+    """Refuse to resume a run with other settings than it was begun with; name what may differ.
+
+    Args:
+        saved, now: plain values by name; None is as good as no entry.
+        source: where the saved ones come from, for the message.
+        free: names of settings that may differ.
+    Returns:
+        Those of them that do, in order of the alphabet.
+    Raises:
+        ValueError: another setting differs.
+    """
+    saved, now = LEFT_OUT | dict(saved), LEFT_OUT | dict(now)
+    differ = [n for n in sorted(saved.keys() | now.keys()) if saved.get(n) != now.get(n)]
+    for name in differ:
+        if name not in free:
+            raise ValueError(
+                f"expected the settings that {source} was saved with, got {name} = "
+                f"{now.get(name)!r}, saved with {saved.get(name)!r}: resume with the same, or "
+                "begin in another folder"
+            )
+    return differ
+
+
+# What settings are where a checkpoint, of `train` or of earlier versions, does not name them.
+LEFT_OUT = {"sharded": False, "engine": "sum", "compile": False}
+
+
+def read_run(path: Path | str) -> dict[str, Any]:
+    """The checkpoint of a run.
+
+    Raises:
+        ValueError: it is damaged, or something else.
+    """
+    state = checkpoints.read(path)
+    wanted = {"settings", "model", "optimiser", "random", "step", "tokens"}
+    if missing := sorted(wanted - state.keys() - state.get("history", {}).keys()):
+        raise ValueError(
+            f"expected the checkpoint of a run in {path}, got one without {missing}: is it of "
+            "version 0.1, or was another file renamed?"
+        )
+    return state
 
 
 def load_best(model: nn.Module, folder: Path | str) -> int:
@@ -278,163 +338,7 @@ def load_best(model: nn.Module, folder: Path | str) -> int:
     """
     path = Path(folder) / "best.pt"
     state = checkpoints.read(path)
-    if missing := {"step", "model"} - state.keys():
-        raise ValueError(
-            f"expected the best weights of a run in {path}, got no {', '.join(sorted(missing))}: "
-            "was another file renamed?"
-        )
+    if "model" not in state:
+        raise ValueError(f"expected the best weights of a run in {path}: was another file renamed?")
     checkpoints.restore(model, state["model"], source=path)
     return state["step"]
-
-
-@dataclass
-class _Run:
-    """A run and its folder: what is written there, and read again."""
-
-    folder: Path
-    model: nn.Module
-    optimiser: Optimizer
-    config: TrainConfig
-    settings: dict[str, Any]
-    team: Team
-    averaged: bool  # by an engine of torch's, which may hold a share of the model only
-    saved: int | None = None
-    lost: bool = False  # the best weights of a run that is resumed: then the next will have to do
-
-    def __post_init__(self) -> None:
-        self.last, self.best = self.folder / "last.pt", self.folder / "best.pt"
-
-    def keep(self, step: int, history: History) -> None:
-        """Write the best weights if they are new, and the state of the run if it is due."""
-        if step in history.validation and (history.best_step == step or self.lost):
-            self.save_best(step, history)
-            self.lost = False
-        if step % self.config.save_every == 0 or step == self.config.steps:
-            self.save(step, history)
-
-    def save(self, step: int, history: History) -> None:
-        finite = all(local(p).isfinite().all() for p in self.model.parameters())
-        if not all(self.team.gather(bool(finite))):
-            raise FloatingPointError(f"expected finite parameters after step {step}, got others")
-        weights, optimiser = self._whole_state()
-        self._write(
-            self.last,
-            settings=self.settings,
-            step=step,  # the position in the schedule and in the data as well
-            random=self.team.gather(checkpoints.random_state(device_of(self.model))),
-            history=asdict(history),
-            model=weights,
-            optimiser=optimiser,
-        )
-        self.saved = step
-
-    def save_best(self, step: int, history: History) -> None:
-        loss = history.validation[step]
-        weights, _ = self._whole_state()
-        self._write(self.best, step=step, model=weights, validation=loss)
-
-    def load(self, history: History, changed: Callable[[str], None] | None = None) -> int:
-        """Put everything back to where it was; how many steps were done."""
-        state = checkpoints.read(self.last)
-        known = state.keys() | state.get("history", {}).keys()
-        missing = {"settings", "step", "model", "optimiser", "random", "history", "tokens"} - known
-        if missing:
-            raise ValueError(
-                f"expected the checkpoint of a run in {self.last}, got one without "
-                f"{sorted(missing)}: is it of version 0.1, or was another file renamed?"
-            )
-        saved, free = GONE | state["settings"], CHANGEABLE if changed else ()
-        differ = checkpoints.check_same(saved, GONE | self.settings, source=self.last, free=free)
-        if self.config.steps < state["step"]:
-            raise ValueError(
-                f"expected steps of at least {state['step']}, which {self.last} has taken already, "
-                f"got {self.config.steps}"
-            )
-        checkpoints.check_fits(self.model, state["model"], source=self.last)
-        _engines().spread_state(self.model, self.optimiser, state["model"], state["optimiser"])
-        self._set_random_state(state["random"])
-        vars(history).update(state["history"])
-        self.saved, self.lost = state["step"], not self.best.exists()
-        if changed and self.team.rank == 0:
-            for name in differ:
-                changed(
-                    f"{name} = {self.settings[name]!r} after step {self.saved}, "
-                    f"{saved.get(name)!r} before: {CHANGEABLE[name]}"
-                )
-        return self.saved
-
-    def _whole_state(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The state dicts of model and optimiser, as one process alone has them."""
-        if self.averaged:
-            return _engines().gathered_state(self.model, self.optimiser)
-        return self.model.state_dict(), self.optimiser.state_dict()
-
-    def _set_random_state(self, states: list[dict[str, Any]]) -> None:
-        """That of this process; where there were fewer, one that is drawn from another's."""
-        rank, known = self.team.rank, len(states)
-        checkpoints.set_random_state(states[rank % known], device_of(self.model))
-        if rank >= known:
-            torch.manual_seed(int(torch.randint(2**62, ())) + rank)
-
-    def hint(self) -> str:
-        if self.saved is None:
-            return "There is no checkpoint yet"
-        return f"The last good checkpoint is {self.last}, after {self.saved} steps"
-
-    def _write(self, path: Path, **state: Any) -> None:
-        if self.team.rank == 0:
-            checkpoints.write(path, state)
-
-
-def _engines() -> ModuleType:
-    """Imported where it is needed: torch's engines take a second."""
-    from . import many_cores
-
-    return many_cores
-
-
-def _settings(model: nn.Module, data: Numbered, config: TrainConfig, team: Team) -> dict[str, Any]:
-    """All that a resumed run must have in common with the one before, by name."""
-    own = getattr(model, "config", None)
-    length = len(data) if isinstance(data, Sized) else None
-    of_model = asdict(own) if is_dataclass(own) and not isinstance(own, type) else {}
-    parts = {
-        "": asdict(config) | {"processes": team.size, "threads": torch.get_num_threads()},
-        "data.": getattr(data, "settings", None) or {"batches": length},
-        "model.": getattr(own, "settings", None) or of_model,
-        "parameters.": {"dtype": str(next(model.parameters()).dtype)},
-    }
-    plain = (bool, int, float, str, type(None))
-    return {
-        prefix + name: value if isinstance(value, plain) else repr(value)
-        for prefix, part in parts.items()
-        for name, value in part.items()
-    }
-
-
-def _batch(data: Numbered, number: int) -> Batch | LazyBatch:
-    """The batch of that number: of a list, gone through in circles; unread, if it can be so."""
-    if isinstance(data, Batches):
-        return data.lazy(number)
-    return data[number % len(data) if isinstance(data, Sized) else number]
-
-
-def _adamw(model: nn.Module, config: TrainConfig, device: torch.device) -> AdamW:
-    return AdamW(
-        parameter_groups(model, weight_decay=config.weight_decay),
-        lr=config.learning_rate,
-        betas=(config.beta1, config.beta2),
-        eps=config.eps,
-        fused=device.type in ("cpu", "cuda", "mps"),  # one kernel for all that a step does
-    )
-
-
-def _check_numbered(data: Numbered, validation: Sequence[Batch] | None) -> None:
-    if not hasattr(data, "__getitem__"):
-        raise TypeError(
-            f"expected batches that can be asked for by number, got {type(data).__name__}: pass "
-            "Batches(…) or a list; for an iterator there is fit"
-        )
-    if isinstance(data, Sized) and len(data) == 0:
-        raise ValueError("expected at least one batch, got an empty list")
-    check_validation(validation)

@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
 
 from ..likelihood.models import LanguageModel, device_of
 from ..texts import microworld_words, tasks
@@ -79,8 +79,8 @@ class Item:
 
 
 @dataclass(frozen=True)
-class Reader:
-    """Whoever can be asked: a model, and how texts become its tokens and back.
+class TextModel:
+    """A language model that is asked in texts: the model, and how texts become its tokens and back.
 
     Attributes:
         model: from (B, T) ids to (B, T, V) logits.
@@ -96,13 +96,13 @@ class Reader:
     context_length: int
 
     @classmethod
-    def of_run(cls, run: Run) -> "Reader":
+    def from_run(cls, run: Run) -> "TextModel":
         """The model of a run."""
         words, length = run.tokenizer, run.model.context_length
         return cls(run.model, words.encode, words.decode, run.end, length)
 
     @classmethod
-    def of_world(cls, world: MicroWorld) -> "Reader":
+    def from_world(cls, world: MicroWorld) -> "TextModel":
         """The language itself, which knows every probability of what it can say."""
         end = int(world.encode(microworld_words.END))
         return cls(
@@ -131,13 +131,13 @@ class Reader:
     def write(self, items: Sequence[Item], *, stop: str = ".") -> list[str]:
         """What the model goes on with after each prompt, up to a word that ends the answer."""
         most = max(len(self.encode(item.answer)) for item in items) + 1
-        (of_stop,) = self.encode(stop)
+        (stop_id,) = self.encode(stop)
         answers = greedy_answers(
             self.model,
             [self.prompt(item.prompt) for item in items],
             context_length=self.context_length,
             max_new_tokens=most,
-            stop=of_stop,
+            stop=stop_id,
         )
         return [self.decode(ids.tolist()) for ids in answers]
 
@@ -149,7 +149,7 @@ def accuracy(
     items: Sequence[Item], scores: Sequence[Sequence[ChoiceScore]], by: str = "sum"
 ) -> float:
     """The share of items whose right choice is the best by one of `choices.MEASURES`."""
-    return fmean(found == item.label for found, item in zip(chosen(scores, by), items, strict=True))
+    return fmean(best == item.label for best, item in zip(chosen(scores, by), items, strict=True))
 
 
 def chance(items: Sequence[Item]) -> float:
@@ -168,8 +168,8 @@ def ceiling(world: MicroWorld, items: Sequence[Item]) -> float:
         if world.log_prob(item.prompt) == -math.inf:
             raise ValueError(f"expected prompts that the language can say, got {item.prompt!r}")
     best = []
-    for of_item in Reader.of_world(world).scores(items):
-        probs = [math.exp(each.measure("sum")) for each in of_item]
+    for row in TextModel.from_world(world).scores(items):
+        probs = [math.exp(each.measure("sum")) for each in row]
         best.append(max(probs) / sum(probs))
     return fmean(best)
 
@@ -178,12 +178,7 @@ def ceiling(world: MicroWorld, items: Sequence[Item]) -> float:
 
 
 def reading(
-    world: MicroWorld,
-    count: int,
-    *,
-    ask: str = "where",
-    wording: int = 0,
-    generator: torch.Generator,
+    world: MicroWorld, count: int, *, ask: str = "where", wording: int = 0, generator: Generator
 ) -> list[Item]:
     """a story … where is the kite ? hall . / who has the kite ? ann .
 
@@ -195,7 +190,6 @@ def reading(
         ask: "where" or "who".
         wording: which of `WORDINGS[ask]`; for generators in the same state, the same questions.
     """
-    _check(count, "ask", ask, ("where", "who"))
     names, none = {"where": (PLACES, "unclear"), "who": (PEOPLE, "nobody")}[ask]
     choices = (*names[: world.places if ask == "where" else world.people], none)
     stories = world.only("stories", demonstrations=1.0, longest=min(world.longest, _LONGEST))
@@ -217,7 +211,7 @@ def facts(
     *,
     asked: bool = True,
     wording: int | None = 0,
-    generator: torch.Generator,
+    generator: Generator,
 ) -> list[Item]:
     """some facts … what is the dish of arvia ? curry .
 
@@ -231,7 +225,6 @@ def facts(
         wording: which of `WORDINGS["facts"]`; None: not a question but a fact, "… the dish of
             arvia is", to be completed.
     """
-    _check(count)
     rng = rng_of(generator)
     pairs = [
         (attribute, country)
@@ -239,39 +232,31 @@ def facts(
         for i, country in enumerate(COUNTRIES[: world.countries])
         if unasked(i, j) != asked
     ]
-    kinds = {name: VALUES.get(name, CAPITALS[: world.countries]) for name in ATTRIBUTES}
-    values = {(what, where): world.fact(where, what) for what, where in pairs}
     form = "the {} of {} is" if wording is None else WORDINGS["facts"][wording]
     texts = world.only("facts", demonstrations=0.0, longest=min(world.longest, 36))
 
     def draw(words: tuple[str, ...]) -> Item | None:
-        attribute, country = pair = rng.choice(pairs)
+        attribute, country = rng.choice(pairs)
         if country in words:
             return None
-        choices = kinds[attribute]
-        prompt = " ".join((*words[:-1], form.format(*pair)))
-        return Item(prompt, tuple(choices), choices.index(values[pair]))
+        choices = VALUES.get(attribute, CAPITALS[: world.countries])
+        prompt = " ".join((*words[:-1], form.format(attribute, country)))
+        return Item(prompt, tuple(choices), choices.index(world.fact(country, attribute)))
 
     return _distinct(draw, texts, count, generator)
 
 
 def sentiment(
-    world: MicroWorld, count: int, *, wording: int = 0, generator: torch.Generator
+    world: MicroWorld, count: int, *, wording: int = 0, generator: Generator
 ) -> list[Item]:
     """a review … is this praise ? yes . The texts of `tasks.sentiment`, half of them praise."""
-    _check(count)
     task = tasks.sentiment(world, train=2, validation=0, test=count, generator=generator)
     question, answers = WORDINGS["sentiment"][wording], ("no", "yes")
     return [Item(f"{each.texts[0]} {question}", answers, each.label) for each in task.test]
 
 
 def translation(
-    world: MicroWorld,
-    count: int,
-    *,
-    paired: bool = True,
-    wording: int = 0,
-    generator: torch.Generator,
+    world: MicroWorld, count: int, *, paired: bool = True, wording: int = 0, generator: Generator
 ) -> list[Item]:
     """say ann sees the apple in zorb : anu appa vizo .
 
@@ -281,7 +266,6 @@ def translation(
         paired: whether of the verbs and objects that documents translate together, or of those that
             they translate, but never together.
     """
-    _check(count)
     rng, people = rng_of(generator), PEOPLE[: world.people]
     combinations = [
         (who, act, what)
@@ -290,35 +274,31 @@ def translation(
         for j, what in enumerate(OBJECTS[: world.objects])
         if unpaired(i, j) != paired
     ]
-    if len(combinations) < count:
-        raise ValueError(f"expected at most {len(combinations)} items, got {count}: no more exist")
 
-    def line(parts: Sequence[str]) -> str:
+    def line(*parts: str) -> str:
         who, act, what = parts
         return f"{ZORB[who]} {ZORB[what]} {ZORB[act]}"
 
     items = []
     for parts in rng.sample(combinations, count):
-        choices = [line(parts)]
+        who, act, what = parts
+        choices = [right := line(*parts)]
         for place, kind in enumerate((people, ACTS, OBJECTS[: world.objects])):
             other = rng.choice([word for word in kind if word != parts[place]])
-            choices.append(line((*parts[:place], other, *parts[place + 1 :])))
+            choices.append(line(*parts[:place], other, *parts[place + 1 :]))
         rng.shuffle(choices)
-        who, act, what = parts
-        english = f"{who} {act} the {what}"
-        prompt = WORDINGS["translation"][wording].format(english)
-        items.append(Item(prompt, tuple(choices), choices.index(line(parts))))
+        prompt = WORDINGS["translation"][wording].format(f"{who} {act} the {what}")
+        items.append(Item(prompt, tuple(choices), choices.index(right)))
     return items
 
 
-def last_word(world: MicroWorld, count: int, *, generator: torch.Generator) -> list[Item]:
+def last_word(world: MicroWorld, count: int, *, generator: Generator) -> list[Item]:
     """a story … the kite is in the hall . / … the kite is with ann . Which word is the last?
 
     The story names two places or people at least, and the one that it named last is wrong: what
     happened further back decides. Stories without questions have such sentences, too, so that no
     demonstration is needed to learn this.
     """
-    _check(count)
     stories = world.only("stories", demonstrations=0.0, longest=min(world.longest, _LONGEST))
 
     def draw(words: tuple[str, ...]) -> Item | None:
@@ -337,12 +317,11 @@ def last_word(world: MicroWorld, count: int, *, generator: torch.Generator) -> l
     return _distinct(draw, stories, count, generator)
 
 
-def endings(world: MicroWorld, count: int, *, generator: torch.Generator) -> list[Item]:
+def endings(world: MicroWorld, count: int, *, generator: Generator) -> list[Item]:
     """Which of four sentences can follow a story? The other three name what it names, and cannot.
 
     The sentences differ in length, from 6 words to 10, whether right or wrong.
     """
-    _check(count)
     rng = rng_of(generator)
     # 17 tokens are the longest sentence and the longest close: the world could go on here.
     stories = world.only("stories", demonstrations=0.0, longest=world.longest - 17)
@@ -350,10 +329,9 @@ def endings(world: MicroWorld, count: int, *, generator: torch.Generator) -> lis
 
     def draw(words: tuple[str, ...]) -> Item | None:
         story = words[:-1]
-        named = [
+        people, places, things = (
             [w for w in dict.fromkeys(story) if w in kind] for kind in (PEOPLE, PLACES, OBJECTS)
-        ]
-        people, places, things = named
+        )
         sentences = _sentences(people, places, things, rng)
         can = [s for s in sentences if judge.log_prob((*story, *s.split())) > -math.inf]
         cannot = [s for s in sentences if s not in can]
@@ -397,7 +375,7 @@ def _distinct(
     draw: Callable[[tuple[str, ...]], Item | None],
     world: MicroWorld,
     count: int,
-    generator: torch.Generator,
+    generator: Generator,
     patience: int = 20_000,
 ) -> list[Item]:
     """`count` items of different prompts, from documents of a world.
@@ -405,24 +383,13 @@ def _distinct(
     Raises:
         ValueError: that many documents in a row gave none.
     """
-    found: dict[str, Item] = {}
-    idle = 0
-    documents = world.documents(generator=generator, at_once=200)
-    while len(found) < count:
+    items: dict[str, Item] = {}
+    documents, idle = world.documents(generator=generator, at_once=200), 0
+    while len(items) < count:
         item = draw(next(documents).words)
         idle += 1
-        if item is not None and item.prompt not in found:
-            found[item.prompt], idle = item, 0
+        if item is not None and item.prompt not in items:
+            items[item.prompt], idle = item, 0
         if idle > patience:
-            raise ValueError(
-                f"expected {count} different items, got {len(found)}: ask for fewer, or for a "
-                "larger world"
-            )
-    return list(found.values())
-
-
-def _check(count: int, name: str = "", value: str = "", known: Sequence[str] = ("",)) -> None:
-    if count < 1:
-        raise ValueError(f"expected at least 1 item, got {count}")
-    if value not in known:
-        raise ValueError(f"expected {name} among {known}, got {value!r}")
+            raise ValueError(f"expected {count} different items, got {len(items)}: ask for fewer")
+    return list(items.values())

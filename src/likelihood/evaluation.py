@@ -20,10 +20,8 @@ fixed-length models" (window and stride); Koehn 2004 (bootstrap).
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
 from itertools import pairwise
-from operator import add
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -93,7 +91,7 @@ def total(scores: Iterable[Score]) -> Score:
     scores = list(scores)
     if not scores:
         raise ValueError("expected at least one score to add up, got none")
-    return reduce(add, scores)
+    return sum(scores[1:], scores[0])
 
 
 def documents(stream: Tensor, *, end: int) -> list[Tensor]:
@@ -112,11 +110,7 @@ def documents(stream: Tensor, *, end: int) -> list[Tensor]:
         ValueError: the stream has no document, or does not begin and close with the end token.
     """
     if stream.ndim != 1 or len(stream) < 2 or not int(stream[0]) == int(stream[-1]) == end:
-        raise ValueError(
-            "expected a stream (N,) of 2 tokens or more, which begins and closes with the end "
-            f"token {end}, got shape {tuple(stream.shape)}: {stream.tolist()[:3]} … "
-            f"{stream.tolist()[-3:]}"
-        )
+        raise ValueError(f"expected a stream from one end token, {end}, to another, got {stream}")
     places = (stream == end).nonzero().squeeze(-1).tolist()
     return [stream[i : j + 1] for i, j in pairwise(places)]
 
@@ -125,41 +119,26 @@ def corpus_perplexity(
     model: LanguageModel,
     ids: Tensor | Sequence[Tensor],
     *,
-    context_length: int,
-    stride: int | None = None,
-    batch_size: int = 8,
     n_bytes: int | None = None,
+    **windows: Any,
 ) -> Score:
     """The score of a model on a text: every token but the first of each document, once.
 
     A model that spreads its probability evenly over V tokens has perplexity V on any text. Batch
     size, padding and the order of the documents change nothing but the rounding.
 
-    Gradients and dropout are off meanwhile.
-
     Args:
-        model: from (B, T) ids to (B, T, V) logits, which need not be normalised. It is called with
-            ids on the device that `ids` are on.
+        model: as in `document_scores`.
         ids: one document, (T + 1,), or several; the first token of each is context only.
-        context_length: the most inputs in a window.
-        stride: by how many inputs the windows advance, 1 … context_length. None: context_length,
-            disjoint chunks, the cheapest and the least favourable.
-        batch_size: how many windows go through the model at once.
         n_bytes: the bytes of all documents together, for bits per byte.
+        windows: context_length, stride and batch_size, as in `document_scores`.
     Returns:
         The score; infinite, and never NaN, if the model gives some token the probability 0.
     Raises:
-        ValueError: no documents, a document of fewer than 2 tokens, a context length, stride,
-            batch size or n_bytes out of range, logits of a wrong shape, NaN logits.
-        TypeError: the ids are not integers, or the model returns something other than a tensor.
+        ValueError, TypeError: as `document_scores`, and if there is no document.
     """
     texts = [ids] if isinstance(ids, Tensor) else ids
-    scores = document_scores(
-        model, texts, context_length=context_length, stride=stride, batch_size=batch_size
-    )
-    if n_bytes is not None and n_bytes < 1:
-        raise ValueError(f"expected n_bytes of at least 1, got {n_bytes}")
-    return replace(total(scores), n_bytes=n_bytes)
+    return replace(total(document_scores(model, texts, **windows)), n_bytes=n_bytes)
 
 
 def document_scores(
@@ -173,39 +152,45 @@ def document_scores(
 ) -> list[Score]:
     """The score of each document by itself, in their order: what two models are compared by.
 
+    Gradients and dropout are off meanwhile.
+
     Args:
-        model: as in `corpus_perplexity`.
+        model: from (B, T) ids to (B, T, V) logits, which need not be normalised. It is called with
+            ids on the device that `texts` are on.
         texts: M documents, (T_m + 1,) each; their first tokens are context only.
-        context_length, stride, batch_size: as in `corpus_perplexity`.
+        context_length: the most inputs in a window.
+        stride: by how many inputs the windows advance, 1 … context_length. None: context_length,
+            disjoint chunks, the cheapest and the least favourable.
+        batch_size: how many windows go through the model at once.
         n_bytes: M numbers, the bytes of each document; None: unknown.
     Returns:
         M scores, whose sum is the score of the corpus.
     Raises:
-        ValueError, TypeError: as `corpus_perplexity`, and if `n_bytes` are not M numbers.
+        ValueError: a document of fewer than 2 tokens, a context length, stride or batch size out of
+            range, `n_bytes` that are not M numbers, no logits (B, T, V), NaN logits.
+        TypeError: the ids are not integers.
     """
     stride = context_length if stride is None else stride
     check_windows(context_length, stride, batch_size)
-    _check_texts(texts, n_bytes)
+    for m, text in enumerate(texts):
+        check_ids(f"document {m}", text, least=2)  # the first is context only
     # Windows of like length share a batch, so that little is padded.
-    windows = sorted(
-        (
-            window
-            for m, text in enumerate(texts)
-            for window in _windows(m, text, context_length, stride)
-        ),
-        key=lambda window: window.stop - window.start,
-    )
+    windows = [w for m, text in enumerate(texts) for w in _windows(m, text, context_length, stride)]
+    windows.sort(key=lambda window: window.stop - window.start)
     nats = [0.0] * len(texts)
     with evaluating(model):
         for i in range(0, len(windows), batch_size):
             batch = windows[i : i + batch_size]
-            for window, surprise in zip(batch, _surprises(model, texts, batch), strict=True):
-                nats[window.document] += float(surprise.sum())
+            # Padding stands on the right, where no earlier position looks; it is never scored.
+            inputs = [texts[w.document][w.start : w.stop] for w in batch]
+            padded = pad_sequence(inputs, batch_first=True)  # (B, T)
+            logits = checked_logits(model(padded), padded)  # (B, T, V)
+            for w, row in zip(batch, logits, strict=True):
+                targets = texts[w.document][w.first + 1 : w.stop + 1]
+                nats[w.document] += _nats(row[w.first - w.start : w.stop - w.start], targets, w)
     sizes = [None] * len(texts) if n_bytes is None else n_bytes
-    return [
-        Score(cost, len(text) - 1, size)
-        for cost, text, size in zip(nats, texts, sizes, strict=True)
-    ]
+    parts = zip(nats, texts, sizes, strict=True)
+    return [Score(cost, len(text) - 1, size) for cost, text, size in parts]
 
 
 # ---- windows -------------------------------------------------------------------------------------
@@ -228,39 +213,23 @@ def _windows(document: int, text: Tensor, context_length: int, stride: int) -> I
         scored, start = stop, start + stride
 
 
-def _surprises(
-    model: LanguageModel, texts: Sequence[Tensor], batch: list[_Window]
-) -> tuple[Tensor, ...]:
-    """For each window the surprises of the tokens that it scores; nats."""
-    inputs = [texts[w.document][w.start : w.stop] for w in batch]
-    targets = [texts[w.document][w.start + 1 : w.stop + 1] for w in batch]
-    scored = [
-        torch.arange(w.start, w.stop, device=ids.device) >= w.first
-        for w, ids in zip(batch, inputs, strict=True)
-    ]
-    # Padding stands on the right, where no earlier position looks; it is never scored.
-    inputs, targets, scored = (
-        pad_sequence(rows, batch_first=True) for rows in (inputs, targets, scored)
-    )  # (B, T) each
-    logits = checked_logits(model(inputs), inputs)  # (B, T, V)
+def _nats(logits: Tensor, targets: Tensor, window: _Window) -> float:
+    """What the targets of a window cost, in nats: the sum of -log p."""
     precise = torch.promote_types(logits.dtype, torch.float32)  # half precision sums badly
-    surprise = -token_log_probs(logits[scored].to(precise), targets[scored]).cpu()  # (tokens,)
-    parts = surprise.split([w.stop - w.first for w in batch])
-    for window, part in zip(batch, parts, strict=True):
-        if part.isnan().any():
-            place = window.first + int(part.isnan().nonzero()[0])
-            raise ValueError(
-                f"expected log-probabilities, got NaN for token {place + 1} of document "
-                f"{window.document}: the logits there hold NaN or +inf, or are all -inf"
-            )
-    return parts
+    surprise = -token_log_probs(logits.to(precise), targets).cpu()  # (tokens,)
+    if surprise.isnan().any():
+        place = window.first + int(surprise.isnan().nonzero()[0]) + 1
+        raise ValueError(
+            f"expected log-probabilities, got NaN for token {place} of document "
+            f"{window.document}: the logits hold NaN or +inf, or are all -inf"
+        )
+    return float(surprise.sum())
 
 
 # ---- the bootstrap -------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Interval:
+class Resampled(NamedTuple):
     """An estimate, and the interval that resampling the documents gives it."""
 
     estimate: float
@@ -278,7 +247,7 @@ def bootstrap(
     unit: str = "bits per byte",
     resamples: int = 2_000,
     level: float = 0.95,
-) -> Interval:
+) -> Resampled:
     """How far the score of a corpus would move if it held other documents of the same kind.
 
     Draw M documents of the M with replacement, take the ratio of their sums, repeat; the interval
@@ -293,20 +262,26 @@ def bootstrap(
         level: the share of the ratios that the interval holds.
     Raises:
         ValueError: fewer than two documents, an infinite score, an unknown unit, unknown bytes,
-            resamples < 1, level not between 0 and 1.
+            level not between 0 and 1.
     """
-    return _resampled([s.nats for s in scores], _sizes(scores, unit), generator, resamples, level)
+    nats, sizes = [score.nats for score in scores], _sizes(scores, unit)
+    if len(nats) < 2 or not all(map(math.isfinite, nats)) or not 0 < level < 1:
+        got = f"{nats[:10]} and {level}"
+        raise ValueError(f"expected 2 or more finite scores and 0 < level < 1, got {got}")
+    pairs = torch.tensor([nats, sizes], dtype=torch.float64)  # (2, M)
+    ratios = []
+    for _ in range(resamples):
+        drawn = torch.randint(len(nats), (len(nats),), generator=generator)
+        cost, size = pairs[:, drawn].sum(1)
+        ratios.append(cost / size)
+    edges = torch.tensor([(1 - level) / 2, (1 + level) / 2], dtype=torch.float64)
+    low, high = torch.stack(ratios).quantile(edges).tolist()
+    return Resampled(sum(nats) / sum(sizes), low, high)
 
 
 def paired_bootstrap(
-    ours: Sequence[Score],
-    theirs: Sequence[Score],
-    *,
-    generator: torch.Generator,
-    unit: str = "bits per byte",
-    resamples: int = 2_000,
-    level: float = 0.95,
-) -> Interval:
+    ours: Sequence[Score], theirs: Sequence[Score], *, unit: str = "bits per byte", **options: Any
+) -> Resampled:
     """Our score minus theirs on the same documents, in one unit; below zero, ours is better.
 
     Both models are scored on each resample, so that what makes a document hard for both cancels.
@@ -316,18 +291,18 @@ def paired_bootstrap(
 
     Args:
         ours, theirs: M scores each, of the same documents in the same order.
-        generator, unit, resamples, level: as in `bootstrap`.
+        unit: as in `bootstrap`.
+        options: generator, resamples and level, as in `bootstrap`.
     Raises:
         ValueError: as `bootstrap`, and if the documents are not the same in number and size.
     """
-    sizes = _sizes(ours, unit)
-    if sizes != _sizes(theirs, unit):
+    if _sizes(ours, unit) != _sizes(theirs, unit):
         raise ValueError(
             f"expected scores of the same documents, got {len(ours)} and {len(theirs)} documents, "
             f"or documents of different sizes; models with other tokens compare in {UNITS[0]!r}"
         )
-    gains = [a.nats - b.nats for a, b in zip(ours, theirs, strict=True)]
-    return _resampled(gains, sizes, generator, resamples, level)
+    gains = [replace(a, nats=a.nats - b.nats) for a, b in zip(ours, theirs, strict=True)]
+    return bootstrap(gains, unit=unit, **options)
 
 
 def _sizes(scores: Sequence[Score], unit: str) -> list[float]:
@@ -336,37 +311,9 @@ def _sizes(scores: Sequence[Score], unit: str) -> list[float]:
         raise ValueError(f"expected a unit among {UNITS}, got {unit!r}")
     if unit == "nats per token":
         return [score.tokens for score in scores]
-    known = [score.n_bytes * NATS_PER_BIT for score in scores if score.n_bytes]
-    if len(known) < len(scores):
+    if not all(score.n_bytes for score in scores):
         raise ValueError("expected scores that know their bytes; pass n_bytes when scoring")
-    return known
-
-
-def _resampled(
-    nats: list[float],
-    sizes: list[float],
-    generator: torch.Generator,
-    resamples: int,
-    level: float,
-) -> Interval:
-    """The ratio of the sums, and its quantiles over resamples of the documents."""
-    if resamples < 1 or not 0 < level < 1:
-        raise ValueError(f"expected resamples >= 1 and 0 < level < 1, got {resamples} and {level}")
-    count = len(nats)
-    if count < 2 or not all(map(math.isfinite, nats)):
-        raise ValueError(
-            f"expected finite scores of at least 2 documents, got {count} of which "
-            f"{sum(map(math.isfinite, nats))} are finite"
-        )
-    pairs = torch.tensor([nats, sizes], dtype=torch.float64)  # (2, M)
-    ratios = []
-    for _ in range(resamples):
-        drawn = torch.randint(count, (count,), generator=generator)
-        cost, size = pairs[:, drawn].sum(1)
-        ratios.append(cost / size)
-    edges = torch.tensor([(1 - level) / 2, (1 + level) / 2], dtype=torch.float64)
-    low, high = torch.stack(ratios).quantile(edges).tolist()
-    return Interval(sum(nats) / sum(sizes), low, high)
+    return [score.n_bytes * NATS_PER_BIT for score in scores if score.n_bytes]
 
 
 # ---- checks --------------------------------------------------------------------------------------
@@ -374,31 +321,15 @@ def _resampled(
 
 def check_windows(context_length: int, stride: int, batch_size: int) -> None:
     """Refuse sizes of windows and batches that leave a token without a score."""
-    if context_length < 1 or batch_size < 1:
+    if batch_size < 1 or not 1 <= stride <= context_length:
         raise ValueError(
-            f"expected context_length and batch_size of at least 1, got {context_length} and "
-            f"{batch_size}"
+            "expected a batch_size and a stride of at least 1, and a context_length that no stride "
+            f"exceeds, got {batch_size}, {stride} and {context_length}"
         )
-    if not 1 <= stride <= context_length:
-        raise ValueError(
-            f"expected a stride from 1 to context_length = {context_length}, got {stride}; a "
-            "longer one would leave tokens between the windows that nobody scores"
-        )
-
-
-def _check_texts(texts: Sequence[Tensor], n_bytes: Sequence[int] | None) -> None:
-    if len(texts) == 0:
-        raise ValueError("expected at least one document, got none")
-    for m, text in enumerate(texts):
-        check_ids(f"document {m}", text, least=2)  # the first is context only
-    if n_bytes is not None and len(n_bytes) != len(texts):
-        raise ValueError(f"expected {len(texts)} numbers of bytes, got {len(n_bytes)}")
 
 
 def check_ids(name: str, ids: Tensor, *, least: int = 1) -> None:
     """Refuse what is no text of at least so many tokens."""
-    if ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
-        raise TypeError(f"expected integer token ids, got {ids.dtype} for {name}")
     if ids.ndim != 1 or len(ids) < least:
         raise ValueError(
             f"expected {least} or more tokens, (T,), for {name}, got shape {tuple(ids.shape)}; "
@@ -408,14 +339,10 @@ def check_ids(name: str, ids: Tensor, *, least: int = 1) -> None:
 
 def checked_logits(logits: Tensor, inputs: Tensor) -> Tensor:
     """The logits of a model, if they are what a model has to give."""
-    if not isinstance(logits, Tensor):
-        raise TypeError(
-            f"expected the model to return a tensor of logits, got {type(logits).__name__}; wrap "
-            "it: lambda ids: model(ids).logits, or model(ids)[0]"
-        )
-    if logits.ndim != 3 or logits.shape[:2] != inputs.shape:
+    if not isinstance(logits, Tensor) or logits.ndim != 3 or logits.shape[:2] != inputs.shape:
+        got = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
         raise ValueError(
-            f"expected logits (B, T, V) = {(*inputs.shape, 'V')} for ids of shape "
-            f"{tuple(inputs.shape)}, one row for each input, got {tuple(logits.shape)}"
+            f"expected logits {(*inputs.shape, 'V')}, one row for each input, got {got}; if the "
+            "model returns more than logits, wrap it: lambda ids: model(ids)[0]"
         )
     return logits

@@ -88,14 +88,8 @@ def python_docs_text() -> Text:
     """The documentation of Python as bytes, split by whole documents as `split` does."""
     parts = split(load("python-docs"))
     train, validation, test = (_stream(part) for part in parts)
-    return Text(
-        "python-docs",
-        256,
-        train,
-        validation,
-        tuple(documents(test, end=0)),
-        n_bytes=tuple(document.n_bytes for document in parts.test),
-    )
+    n_bytes = tuple(document.n_bytes for document in parts.test)
+    return Text("python-docs", 256, train, validation, tuple(documents(test, end=0)), n_bytes)
 
 
 def _stream(corpus: Corpus) -> Tensor:
@@ -116,7 +110,6 @@ def score(model: Any, text: Text) -> list[Score]:
             the law itself, a `MarkovSource`.
         text: whose test part is scored.
     """
-    sizes = text.n_bytes or [None] * len(text.test)
     if isinstance(model, MarkovSource):
         nats = [-model.log_prob(ids[1:]) for ids in text.test]
     elif isinstance(model, BackOffModel) and model.end == 0:
@@ -128,18 +121,10 @@ def score(model: Any, text: Text) -> list[Score]:
     elif hasattr(model, "score"):
         nats = [float(model.score(ids).sum()) for ids in text.test]
     else:
-        return document_scores(
-            model,
-            text.test,
-            context_length=WINDOW,
-            stride=STRIDE,
-            batch_size=16,
-            n_bytes=text.n_bytes,
-        )
-    return [
-        Score(cost, len(ids) - 1, size)
-        for cost, ids, size in zip(nats, text.test, sizes, strict=True)
-    ]
+        windows = {"context_length": WINDOW, "stride": STRIDE, "batch_size": 16}
+        return document_scores(model, text.test, n_bytes=text.n_bytes, **windows)
+    known = zip(nats, text.test, text.n_bytes or [None] * len(text.test), strict=True)
+    return [Score(cost, len(ids) - 1, size) for cost, ids, size in known]
 
 
 def numbers_kept(model: Any) -> int:
@@ -185,15 +170,15 @@ def true_table(text: Text) -> MarkovSource | None:
     return text.law
 
 
+def counts(text: Text, *, order: int, **smoothing: Any) -> NgramModel:
+    """Smoothed counts of n-grams, as `NgramModel.fit` makes them."""
+    ids, size = text.train.tolist(), text.vocabulary_size
+    return NgramModel.fit(ids, order=order, vocabulary_size=size, end=0, **smoothing)
+
+
 def frequencies(text: Text, *, order: int) -> NgramModel:
     """Relative frequencies of tokens (order 1) or pairs (order 2): maximum likelihood."""
-    return NgramModel.fit(
-        text.train.tolist(),
-        order=order,
-        vocabulary_size=text.vocabulary_size,
-        estimator="maximum-likelihood",
-        end=0,
-    )
+    return counts(text, order=order, estimator="maximum-likelihood")
 
 
 def pairs_from_half(text: Text) -> NgramModel:
@@ -201,14 +186,7 @@ def pairs_from_half(text: Text) -> NgramModel:
 
     Source: Krichevsky and Trofimov 1981, for two tokens.
     """
-    return NgramModel.fit(
-        text.train.tolist(),
-        order=2,
-        vocabulary_size=text.vocabulary_size,
-        estimator="add-k",
-        k=0.5,
-        end=0,
-    )
+    return counts(text, order=2, estimator="add-k", k=0.5)
 
 
 def back_off(text: Text) -> BackOffModel:
@@ -220,9 +198,7 @@ def back_off(text: Text) -> BackOffModel:
 
 def kneser_ney(text: Text) -> NgramModel:
     """Discounted counts, of the best order on the validation part among those of the chapter."""
-    order = 2 if text.law else 7
-    ids, size = text.train.tolist(), text.vocabulary_size
-    return NgramModel.fit(ids, order=order, vocabulary_size=size, end=0)
+    return counts(text, order=2 if text.law else 7)
 
 
 def window_network(text: Text) -> WindowMLP:
@@ -316,16 +292,13 @@ class Ledger:
         Raises:
             ValueError: no entry has that name.
         """
-        entries = {entry.model: entry for entry in ENTRIES}
-        if name not in entries:
-            raise ValueError(f"expected one of the models {list(entries)}, got {name!r}")
-        columns: list[tuple[list[Score] | None, int | None]] = []
-        for text in (small_english_text(), python_docs_text()):
-            model = entries[name].fit(text)
-            known = model is not None
-            columns.append((score(model, text), numbers_kept(model)) if known else (None, None))
-        (small, small_numbers), (docs, docs_numbers) = columns
-        row = Row(name, small, docs, small_numbers, docs_numbers)
+        fits = {entry.model: entry.fit for entry in ENTRIES}
+        if name not in fits:
+            raise ValueError(f"expected one of the models {list(fits)}, got {name!r}")
+        texts = small_english_text(), python_docs_text()
+        models = [fits[name](text) for text in texts]
+        small, docs = (m if m is None else score(m, t) for m, t in zip(models, texts, strict=True))
+        row = Row(name, small, docs, *(m if m is None else numbers_kept(m) for m in models))
         self.rows.append(row)
         return row
 

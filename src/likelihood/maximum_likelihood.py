@@ -66,10 +66,8 @@ def token_log_probs(logits: Tensor, targets: Tensor) -> Tensor:
     """
     check_ids(targets, logits.shape[-1])
     if logits.shape[:-1] != targets.shape:
-        raise ValueError(
-            f"expected one row of logits for each target, {(*targets.shape, logits.shape[-1])} "
-            f"for targets of shape {tuple(targets.shape)}, got {tuple(logits.shape)}"
-        )
+        rows = (*targets.shape, logits.shape[-1])
+        raise ValueError(f"expected a row of logits per target, {rows}, got {tuple(logits.shape)}")
     shifted = logits - _largest_finite(logits, -1)
     chosen = shifted.gather(-1, targets.long().unsqueeze(-1)).squeeze(-1)  # (…, V) -> (…)
     return chosen - logsumexp(shifted)  # log_softmax, computed at the targets only
@@ -103,9 +101,7 @@ def corpus_log_likelihood(texts: Iterable[Tensor]) -> tuple[Tensor, int]:
     texts = list(texts)
     lengths = [len(text) for text in texts]
     if not texts or 0 in lengths:
-        raise ValueError(
-            f"expected texts of at least one token (the end token counts), got lengths {lengths}"
-        )
+        raise ValueError(f"expected texts of at least one token, got lengths {lengths}")
     return torch.stack([text.sum() for text in texts]).sum(), sum(lengths)
 
 
@@ -145,8 +141,6 @@ def _without_padding(log_probs: Tensor, mask: Tensor | None) -> Tensor:
     if mask is None:
         return log_probs
     if mask.dtype != torch.bool or mask.shape != log_probs.shape:
-        raise ValueError(
-            f"expected a boolean mask of shape {tuple(log_probs.shape)}, True at real tokens, "
-            f"got {mask.dtype} of shape {tuple(mask.shape)}"
-        )
+        shapes = f"{tuple(log_probs.shape)}, got {mask.dtype} of shape {tuple(mask.shape)}"
+        raise ValueError(f"expected True at real tokens, a boolean mask of shape {shapes}")
     return log_probs.masked_fill(~mask, 0.0)

@@ -12,7 +12,7 @@ Axes: B texts, T positions, C channels, V vocabulary.
 Derived in the chapter `likelihood/text_probability`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol, Self
 
@@ -103,6 +103,11 @@ def device_of(model: LanguageModel) -> torch.device:
     """Where a model's parameters are; without any, on the CPU."""
     parameters = model.parameters() if isinstance(model, nn.Module) else iter(())
     return next((p.device for p in parameters), torch.device("cpu"))
+
+
+def endings(model: nn.Module) -> list[Callable]:
+    """To be called after each step: the methods `end_step` of what learns without gradients."""
+    return [each for module in model.modules() if (each := getattr(module, "end_step", None))]
 
 
 @contextmanager

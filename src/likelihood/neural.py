@@ -81,12 +81,8 @@ class WindowMLP(nn.Module):
         generator: torch.Generator,
     ):
         super().__init__()
-        check_sizes(
-            vocabulary_size=vocabulary_size,
-            context_length=context_length,
-            embedding_size=embedding_size,
-            hidden_size=hidden_size,
-        )
+        sizes = {"embedding_size": embedding_size, "hidden_size": hidden_size}
+        check_sizes(vocabulary_size=vocabulary_size, context_length=context_length, **sizes)
         check_end(end, vocabulary_size)
         self.vocabulary_size, self.context_length = vocabulary_size, context_length
         self.end, self.activation = end, activation

@@ -11,8 +11,10 @@ that all count models share; the module `smoothing` fills the same tables in oth
 
     p(w | c) = mass(c w) + left(c) q(w),      sum_w mass(c w) + left(c) = 1.
 
-An n-gram is numbered by the pair (number of its first tokens, last token): numbers stay below the
-length of the stream, so no order is too high for 64 bits.
+`count_contexts` counts as the formula says, in dictionaries. `count_ngrams` counts the same in
+arrays, fast enough for millions of tokens: there an n-gram is numbered by the pair (number of its
+first tokens, last token). Such numbers stay below the length of the stream, so no order is too
+high for 64 bits.
 
 Axes: T positions, V vocabulary, G different n-grams of one length. Source: Shannon 1948, section 3.
 Derived in the chapter `likelihood/ngrams`.
@@ -20,8 +22,10 @@ Derived in the chapter `likelihood/ngrams`.
 
 from __future__ import annotations
 
+from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 import numpy as np
@@ -29,7 +33,36 @@ import numpy as np
 if TYPE_CHECKING:
     import torch
 
-UNSEEN = -1  # as an index it finds the last entry, where each table keeps its default
+
+# ---- counting, as the formula says ---------------------------------------------------------------
+
+
+def count_contexts(
+    ids: Sequence[int], *, order: int, end: int | None = None
+) -> list[Counter[tuple[tuple[int, ...], int]]]:
+    """N(c w) as {(context, token): count}, for contexts of 0, 1, …, `order` - 1 tokens.
+
+    The first token is context only: in the stream 0 1 1 0 the tokens 1, 1, 0 are predicted.
+
+    >>> count_contexts([0, 1, 1, 0], order=2)[1]
+    Counter({((0,), 1): 1, ((1,), 1): 1, ((1,), 0): 1})
+
+    Args:
+        ids: (T,); the stream.
+        order: the greatest length of an n-gram, at least 1.
+        end: the end token. A context that would reach before it is filled up with it instead,
+            so that no document helps to predict the next. None: the stream is one document.
+    """
+    counts: list[Counter] = [Counter() for _ in range(order)]
+    context: deque[int] = deque(maxlen=order - 1)  # it forgets its oldest token
+    for token, following in pairwise(ids):
+        context.extend([token] * order if token == end else [token])
+        for k in range(len(context) + 1):
+            counts[k][tuple(context)[len(context) - k :], following] += 1
+    return counts
+
+
+# ---- counting, fast ------------------------------------------------------------------------------
 
 
 class Grams(NamedTuple):
@@ -60,10 +93,69 @@ class Grams(NamedTuple):
         return np.bincount(self.context, self.counts > 0, minlength=self.n_contexts)
 
 
-class Table(NamedTuple):
+def count_ngrams(
+    ids: Sequence[int], *, order: int, vocabulary_size: int, end: int | None = None
+) -> list[Grams]:
+    """What `count_contexts` counts, in arrays: the n-grams of 1, 2, …, `order` tokens.
+
+    Args:
+        ids, order: as for `count_contexts`.
+        vocabulary_size: V.
+        end: as for `count_contexts`.
+    Returns:
+        One entry for each length, the shortest first. Single tokens are all there, counted or not,
+        and so is at each length the n-gram of end tokens, since it is a context.
+    Raises:
+        ValueError, TypeError: as for `NgramModel.fit`.
+    """
+    size = vocabulary_size
+    if order < 1:
+        raise ValueError(f"expected an order of at least 1, got {order}; 1 sees no context")
+    if end is not None and not 0 <= end < size:
+        raise ValueError(f"expected an end token from 0 to {size - 1}, got {end}")
+    ids = checked_stream(ids, size)
+    tokens, none = np.arange(size), np.zeros(size, dtype=np.int64)
+    levels = [Grams(tokens, none, np.bincount(ids[1:], minlength=size), none, tokens, 1)]
+    gram, all_end = ids, end or 0  # numbers: of the n-gram that ends here, of end tokens only
+    for _ in range(order - 1):
+        context = _contexts(gram, ids, len(levels[-1].keys), end, all_end)[:-1]
+        known = context < len(levels[-1].keys)  # so near to the beginning there is none
+        keys, suffix = context[known] * size + ids[known], gram[known]
+        if end is not None:  # end tokens only: a context even if it was never predicted
+            keys, suffix = np.append(keys, all_end * size + end), np.append(suffix, all_end)
+        keys, numbers = np.unique(keys, return_inverse=True)
+        gram = np.full(len(ids), len(keys))
+        gram[known] = numbers[: known.sum()]
+        counts = np.bincount(gram[known], minlength=len(keys))
+        suffixes = np.empty(len(keys), dtype=np.int64)
+        suffixes[numbers] = suffix
+        all_end = int(numbers[-1]) if end is not None else 0
+        head = keys // size
+        first = levels[-1].first[head]
+        levels.append(Grams(keys, head, counts, suffixes, first, len(levels[-1].keys)))
+    return levels
+
+
+def _contexts(
+    gram: np.ndarray, ids: np.ndarray, unseen: int, end: int | None, all_end: int
+) -> np.ndarray:
+    """The context of each position and of the one after the last, (…, T + 1), as numbers.
+
+    It is the n-gram that ends one position earlier; after an end token, that of end tokens only.
+    """
+    if end is not None:
+        gram = np.where(ids == end, all_end, gram)
+    return np.concatenate([np.full((*ids.shape[:-1], 1), unseen), gram], axis=-1)
+
+
+# ---- the model -------------------------------------------------------------------------------
+
+
+class MassTable(NamedTuple):
     """What one order says: mass(c w) for each n-gram and left(c) for each context.
 
     Both have one more entry at their end, for what was never seen: no mass, and all of it left.
+    So the number of an n-gram that was never seen is G.
     """
 
     keys: np.ndarray
@@ -82,100 +174,13 @@ class Table(NamedTuple):
         beyond = np.iinfo(np.int64).max  # so that a search ends inside the table
         return cls(np.append(grams.keys, beyond), np.append(mass, 0.0), np.append(left, 1.0))
 
-
-# ---- counting --------------------------------------------------------------------------------
-
-
-def count_ngrams(
-    ids: Sequence[int], *, order: int, vocabulary_size: int, end: int | None = None
-) -> list[Grams]:
-    """The n-grams of 1, 2, …, `order` tokens in a stream, each predicted token counted once.
-
-    The first token is context only: in the stream 0 1 1 0 the tokens 1, 1, 0 are predicted.
-
-    Args:
-        ids: (T,); the stream.
-        order: the greatest length, at least 1.
-        vocabulary_size: V.
-        end: the end token. A context that would reach before it is filled up with it instead,
-            so that no document helps to predict the next. None: the stream is one document.
-    Returns:
-        One entry for each length, the shortest first.
-    Raises:
-        ValueError, TypeError: as for `NgramModel.fit`.
-    """
-    _check_options(order, vocabulary_size, end)
-    ids = checked_stream(ids, vocabulary_size)
-    tokens, none = np.arange(vocabulary_size), np.zeros(vocabulary_size, dtype=np.int64)
-    counts = np.bincount(ids[1:], minlength=vocabulary_size)
-    levels = [Grams(tokens, none, counts, none, tokens, 1)]
-    event = ids  # the n-gram that ends at each position
-    filler = UNSEEN if end is None else end  # the one of end tokens only
-    for _ in range(order - 1):
-        grams, event, filler = _one_longer(levels[-1], event, ids, end, filler, vocabulary_size)
-        levels.append(grams)
-    return levels
+    def find(self, keys: np.ndarray | int) -> np.ndarray:
+        """The numbers of the n-grams with these keys."""
+        places = np.searchsorted(self.keys, keys)
+        return np.where(self.keys[places] == keys, places, len(self.keys) - 1)
 
 
-def _one_longer(
-    shorter: Grams,
-    suffix: np.ndarray,
-    ids: np.ndarray,
-    end: int | None,
-    filler: int,
-    vocabulary_size: int,
-) -> tuple[Grams, np.ndarray, int]:
-    """The n-grams one token longer, the number of the one at each position, and of the filler.
-
-    `suffix` and `filler` are the same for the shorter ones. The filler is numbered in any case: it
-    is a context whether or not it was ever predicted.
-    """
-    context = _before(_restarted(suffix, ids, end, filler))
-    here = context != UNSEEN
-    keys = context[here] * vocabulary_size + ids[here]
-    if end is not None:
-        keys = np.append(keys, filler * vocabulary_size + end)
-    keys, numbers, counts = _unique(keys)
-    event = np.full(len(ids), UNSEEN)
-    event[here] = numbers[: here.sum()]
-    suffixes = np.empty(len(keys), dtype=np.int64)
-    suffixes[event[here]] = suffix[here]
-    if end is not None:
-        suffixes[numbers[-1]], filler = filler, int(numbers[-1])
-        counts[filler] -= 1
-    heads = keys // vocabulary_size
-    first = shorter.first[heads]
-    return Grams(keys, heads, counts, suffixes, first, len(shorter.keys)), event, filler
-
-
-def _unique(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The different keys, ascending; the place of each key among them; how often each occurs.
-
-    What `np.unique` gives, in a quarter of the time on a million keys.
-    """
-    import torch
-
-    found = torch.unique(torch.from_numpy(keys), return_inverse=True, return_counts=True)
-    different, places, counts = (part.numpy() for part in found)
-    return different, places, counts
-
-
-def _before(context: np.ndarray) -> np.ndarray:
-    """What stands one position earlier; nothing before the first."""
-    shifted = np.empty_like(context)
-    shifted[..., 0], shifted[..., 1:] = UNSEEN, context[..., :-1]
-    return shifted
-
-
-def _restarted(event: np.ndarray, ids: np.ndarray, end: int | None, filler: int) -> np.ndarray:
-    """The context that each position leaves to the next: after an end token, only end tokens."""
-    return event if end is None else np.where(ids == end, filler, event)
-
-
-# ---- the model -------------------------------------------------------------------------------
-
-
-def relative_frequencies(grams: Grams) -> Table:
+def relative_frequencies(grams: Grams) -> MassTable:
     """N(c w) / N(c .), with nothing left where c was seen, and all of it where it was not.
 
     Args:
@@ -183,7 +188,7 @@ def relative_frequencies(grams: Grams) -> Table:
     """
     totals = grams.totals()
     mass = quotient(grams.counts, totals[grams.context], 0.0)
-    return Table.of(grams, mass, np.where(totals > 0, 0.0, 1.0))
+    return MassTable.of(grams, mass, np.where(totals > 0, 0.0, 1.0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -209,7 +214,7 @@ class BackOffModel:
     order: int
     vocabulary_size: int
     end: int | None
-    tables: tuple[Table, ...]
+    tables: tuple[MassTable, ...]
 
     @classmethod
     def of(cls, levels: Sequence[Grams], *, end: int | None = None) -> BackOffModel:
@@ -231,13 +236,9 @@ class BackOffModel:
         Raises:
             ValueError, TypeError: an id is no id of the vocabulary.
         """
-        none = np.zeros(0, dtype=np.int64)
-        known = _checked_ids(context, self.vocabulary_size) if len(context) else none
+        known = checked_ids(context, self.vocabulary_size)
         recent = known[max(0, len(known) - self.order + 1) :]
-        if not len(recent):  # the empty context, and no longer one
-            contexts = [np.zeros(1, int), *[np.full(1, UNSEEN)] * (self.order - 1)]
-        else:
-            contexts = [context[-1:] for context, _ in self._walk(recent)]
+        contexts = [context[-1:] for context, _ in self._walk(recent)]
         return _log(self._distributions(contexts, np.array([len(recent)]))[0])
 
     def score(self, ids: Sequence[int]) -> np.ndarray:
@@ -248,12 +249,12 @@ class BackOffModel:
         Raises:
             ValueError, TypeError: an id is no id of the vocabulary.
         """
-        ids = _checked_ids(ids, self.vocabulary_size)
+        ids = checked_ids(ids, self.vocabulary_size)
         probs = np.full((*ids.shape[:-1], ids.shape[-1] - 1), 1 / self.vocabulary_size)
         reach = np.arange(1, ids.shape[-1])  # tokens of context
         for k, (table, walked) in enumerate(zip(self.tables, self._walk(ids), strict=True)):
-            context, event = walked[0][..., :-1], walked[1][..., 1:]
-            probs = self._mixed(table.mass[event], table.left[context], probs, reach >= k)
+            context, gram = walked[0][..., 1:-1], walked[1][..., 1:]
+            probs = self._mixed(table.mass[gram], table.left[context], probs, reach >= k)
         return 0.0 - _log(probs)  # a sure token costs 0, not -0
 
     def __call__(self, ids: torch.Tensor) -> torch.Tensor:
@@ -270,28 +271,25 @@ class BackOffModel:
         """
         import torch
 
-        checked = _checked_ids(ids, self.vocabulary_size)
-        contexts = [context.reshape(-1) for context, _ in self._walk(checked)]
+        known = checked_ids(ids, self.vocabulary_size)
+        contexts = [context[..., 1:].reshape(-1) for context, _ in self._walk(known)]
         reach = np.broadcast_to(np.arange(1, ids.shape[-1] + 1), ids.shape).reshape(-1)
         probs = self._distributions(contexts, reach)  # (B T, V)
-        logits = torch.from_numpy(_log(probs).reshape(*checked.shape, self.vocabulary_size))
+        logits = torch.from_numpy(_log(probs).reshape(*known.shape, self.vocabulary_size))
         return logits.to(ids.device, torch.float32 if ids.device.type == "mps" else torch.float64)
 
     def _walk(self, ids: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """For each length: the context that each position leaves behind, the n-gram ending there.
+        """For each length: the contexts after 0, 1, …, T tokens; the n-gram that ends at each.
 
-        Both are numbers, (…, T): the context among the n-grams one shorter, the n-gram among its
-        own.
+        Both are numbers, (…, T + 1) among the n-grams one shorter, and (…, T).
         """
-        context, event = np.zeros_like(ids), ids
-        filler = UNSEEN if self.end is None else self.end
-        for k, table in enumerate(self.tables):
-            if k:
-                context = _restarted(event, ids, self.end, filler)
-                event = _find(table.keys, _before(context) * self.vocabulary_size + ids)
-                if self.end is not None:
-                    filler = int(_find(table.keys, filler * self.vocabulary_size + self.end))
-            yield context, event
+        context, all_end = np.zeros((*ids.shape[:-1], ids.shape[-1] + 1), dtype=np.int64), 0
+        for table in self.tables:
+            gram = table.find(context[..., :-1] * self.vocabulary_size + ids)
+            yield context, gram
+            if self.end is not None:
+                all_end = int(table.find(all_end * self.vocabulary_size + self.end))
+            context = _contexts(gram, ids, len(table.mass) - 1, self.end, all_end)
 
     def _mixed(
         self, mass: np.ndarray, left: np.ndarray, shorter: np.ndarray, reached: np.ndarray
@@ -305,12 +303,9 @@ class BackOffModel:
         probs = np.full((len(reach), size), 1 / size)
         for k, (table, context) in enumerate(zip(self.tables, contexts, strict=True)):
             starts, stops = np.searchsorted(table.keys, [context * size, (context + 1) * size])
-            lengths = stops - starts
-            rows = np.repeat(np.arange(len(context)), lengths)
-            first = np.cumsum(lengths) - lengths
-            places = np.arange(len(rows)) + np.repeat(starts - first, lengths)
             mass = np.zeros_like(probs)
-            mass[rows, table.keys[places] % size] = table.mass[places]
+            for row, start, stop in zip(mass, starts, stops, strict=True):
+                row[table.keys[start:stop] % size] = table.mass[start:stop]
             left, reached = table.left[context][:, None], (reach >= k)[:, None]
             probs = self._mixed(mass, left, probs, reached)
         return probs
@@ -324,12 +319,6 @@ def quotient(
     return np.divide(numerators, denominators, out=result, where=denominators > 0)
 
 
-def _find(keys: np.ndarray, sought: np.ndarray | int) -> np.ndarray:
-    """The place of each sought key, or UNSEEN; an unseen context makes a key below all others."""
-    places = np.searchsorted(keys, sought)
-    return np.where(keys[places] == sought, places, UNSEEN)
-
-
 def _log(probs: np.ndarray) -> np.ndarray:
     with np.errstate(divide="ignore"):  # log 0 = -inf is meant
         return np.log(probs)
@@ -337,7 +326,7 @@ def _log(probs: np.ndarray) -> np.ndarray:
 
 def checked_stream(ids: object, vocabulary_size: int) -> np.ndarray:
     """The ids of one stream with at least one token to predict."""
-    ids = _checked_ids(ids, vocabulary_size)
+    ids = checked_ids(ids, vocabulary_size)
     if ids.ndim != 1 or len(ids) < 2:
         raise ValueError(
             f"expected one stream of at least 2 tokens, got shape {ids.shape}; its first token is "
@@ -346,30 +335,15 @@ def checked_stream(ids: object, vocabulary_size: int) -> np.ndarray:
     return ids
 
 
-def _checked_ids(ids: object, vocabulary_size: int) -> np.ndarray:
+def checked_ids(ids: object, vocabulary_size: int) -> np.ndarray:
     """The ids as an array of 64-bit integers, whatever they came as."""
     ids = np.asarray(ids.cpu() if hasattr(ids, "cpu") else ids)
-    if ids.ndim == 0 or ids.size == 0:
-        raise ValueError(f"expected a stream of tokens, got an empty one, shape {ids.shape}")
-    if not np.issubdtype(ids.dtype, np.integer):
+    if ids.size and not np.issubdtype(ids.dtype, np.integer):
         raise TypeError(f"expected integer token ids, got {ids.dtype}")
-    if not 0 <= int(ids.min()) <= int(ids.max()) < vocabulary_size:
+    if ids.size and not 0 <= int(ids.min()) <= int(ids.max()) < vocabulary_size:
         raise ValueError(
             f"expected token ids from 0 to {vocabulary_size - 1} (a vocabulary of "
             f"{vocabulary_size}), got ids from {int(ids.min())} to {int(ids.max())}; "
             "was the text encoded with another tokenizer?"
         )
     return ids.astype(np.int64)
-
-
-def _check_options(order: int, vocabulary_size: int, end: int | None) -> None:
-    if order < 1:
-        raise ValueError(
-            f"expected an order of at least 1, got {order}; order n looks at n - 1 earlier tokens, "
-            "so that 1 looks at none"
-        )
-    if end is not None and not 0 <= end < vocabulary_size:
-        raise ValueError(
-            f"expected an end token from 0 to {vocabulary_size - 1} (a vocabulary of "
-            f"{vocabulary_size}), got {end}"
-        )

@@ -26,16 +26,18 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
 from .ngrams import (
     BackOffModel,
     Grams,
-    Table,
+    MassTable,
     checked_stream,
     count_ngrams,
     quotient,
+    relative_frequencies,
 )
 
 ESTIMATORS = ("maximum-likelihood", "add-k", "interpolated", "absolute", "kneser-ney")
@@ -45,7 +47,7 @@ UNIFORM_BELOW = ("maximum-likelihood", "add-k")  # these never ask the shorter c
 # ---- each estimator fills a table --------------------------------------------------------------
 
 
-def add_k(grams: Grams, k: float, vocabulary_size: int) -> Table:
+def add_k(grams: Grams, k: float, vocabulary_size: int) -> MassTable:
     """(N(c w) + k) / (N(c .) + k V); with k = 0, relative frequencies.
 
     Counts 2 and 1 after a context, k = 1, V = 4: mass 2/7 and 1/7, and 4/7 left to all alike.
@@ -59,13 +61,13 @@ def add_k(grams: Grams, k: float, vocabulary_size: int) -> Table:
     Source: Lidstone 1920. Derived as a posterior mean in the chapter.
     """
     if not 0 <= k < math.inf:
-        raise ValueError(f"expected a finite k of at least 0, got {k}: it makes no distribution")
+        raise ValueError(f"expected a finite k of at least 0, got {k}")
     denominators = grams.totals() + k * vocabulary_size
     mass = quotient(grams.counts, denominators[grams.context], 0.0)
-    return Table.of(grams, mass, quotient(k * vocabulary_size, denominators, 1.0))
+    return MassTable.of(grams, mass, quotient(k * vocabulary_size, denominators, 1.0))
 
 
-def interpolated(grams: Grams, weight: float) -> Table:
+def interpolated(grams: Grams, weight: float) -> MassTable:
     """m N(c w) / N(c .), with 1 - m left to the shorter context.
 
     Args:
@@ -78,10 +80,10 @@ def interpolated(grams: Grams, weight: float) -> Table:
     _check_share("weight", weight)
     totals = grams.totals()
     mass = weight * quotient(grams.counts, totals[grams.context], 0.0)
-    return Table.of(grams, mass, np.where(totals > 0, 1.0 - weight, 1.0))
+    return MassTable.of(grams, mass, np.where(totals > 0, 1.0 - weight, 1.0))
 
 
-def discounted(grams: Grams, discount: float) -> Table:
+def discounted(grams: Grams, discount: float) -> MassTable:
     """max(N(c w) - D, 0) / N(c .), with D N1+(c .) / N(c .) left to the shorter context.
 
     Counts 2 and 1 after a context, D = 1/2: mass 1/2 and 1/6, and 1/3 left.
@@ -97,7 +99,7 @@ def discounted(grams: Grams, discount: float) -> Table:
     totals = grams.totals()
     kept = np.maximum(grams.counts - discount, 0.0)
     mass = quotient(kept, totals[grams.context], 0.0)
-    return Table.of(grams, mass, quotient(discount * grams.types(), totals, 1.0))
+    return MassTable.of(grams, mass, quotient(discount * grams.types(), totals, 1.0))
 
 
 def estimated_discount(counts: np.ndarray) -> float:
@@ -199,10 +201,8 @@ class NgramModel(BackOffModel):
         *,
         order: int,
         vocabulary_size: int,
-        estimator: str = "kneser-ney",
         end: int | None = None,
-        k: float = 1.0,
-        held_out: Sequence[int] | None = None,
+        **smoothing: Any,
     ) -> NgramModel:
         """Count a stream and smooth the counts.
 
@@ -215,28 +215,24 @@ class NgramModel(BackOffModel):
                 tensor.
             order: n, at least 1; 1 sees no context.
             vocabulary_size: V.
-            estimator: one of `ESTIMATORS`.
             end: the end token, which closes every document and stands before the first one. A
                 context never reaches before it. None: the stream is one document.
-            k: what "add-k" adds to each count.
-            held_out: (T',) other tokens of the same kind, from which "interpolated" learns its
-                weights.
+            smoothing: estimator, k and held_out, as for `from_counts`.
         Raises:
             ValueError: a stream of fewer than two tokens, an id or `end` outside the vocabulary,
-                order below 1, an unknown estimator, k not above 0, no held-out tokens for
-                "interpolated".
+                order below 1; and as for `from_counts`.
             TypeError: the ids are not integers.
         """
         levels = count_ngrams(ids, order=order, vocabulary_size=vocabulary_size, end=end)
-        return cls.from_counts(levels, estimator=estimator, end=end, k=k, held_out=held_out)
+        return cls.from_counts(levels, end=end, **smoothing)
 
     @classmethod
     def from_counts(
         cls,
         levels: Sequence[Grams],
         *,
-        estimator: str = "kneser-ney",
         end: int | None = None,
+        estimator: str = "kneser-ney",
         k: float = 1.0,
         held_out: Sequence[int] | None = None,
     ) -> NgramModel:
@@ -244,25 +240,32 @@ class NgramModel(BackOffModel):
 
         Args:
             levels: from `count_ngrams`, with the same `end`; the shortest first.
-            estimator, end, k, held_out: as for `fit`.
+            end: as for `fit`.
+            estimator: one of `ESTIMATORS`.
+            k: what "add-k" adds to each count.
+            held_out: (T',) other tokens of the same kind, from which "interpolated" learns its
+                weights.
         Raises:
-            ValueError: as for `fit`.
+            ValueError: an unknown estimator, k not above 0, no held-out tokens for "interpolated".
         """
-        _check_estimator(estimator, k, held_out)
-        vocabulary_size, parameters = len(levels[0].keys), ()
-        if estimator in UNIFORM_BELOW:
-            added = k if estimator == "add-k" else 0.0
-            tables = [add_k(grams, added, vocabulary_size) for grams in levels]
+        size, parameters = len(levels[0].keys), np.zeros(0)
+        if estimator == "maximum-likelihood":
+            tables = [relative_frequencies(grams) for grams in levels]
+        elif estimator == "add-k":
+            if not k > 0:
+                raise ValueError(f"expected k above 0, got {k}; 'maximum-likelihood' adds nothing")
+            tables = [add_k(grams, k, size) for grams in levels]
         elif estimator == "interpolated":
-            parameters = _held_out_weights(levels, held_out, vocabulary_size, end)
+            parameters = _held_out_weights(levels, held_out, size, end)
             tables = [interpolated(*pair) for pair in zip(levels, parameters, strict=True)]
-        else:
+        elif estimator in ("absolute", "kneser-ney"):
             if estimator == "kneser-ney":
                 levels = _continued(levels, end)
-            parameters = [estimated_discount(grams.counts) for grams in levels]
+            parameters = np.array([estimated_discount(grams.counts) for grams in levels])
             tables = [discounted(*pair) for pair in zip(levels, parameters, strict=True)]
-        parameters = tuple(float(parameter) for parameter in parameters)
-        return cls(len(levels), vocabulary_size, end, tuple(tables), estimator, parameters)
+        else:
+            raise ValueError(f"expected an estimator among {ESTIMATORS}, got {estimator!r}")
+        return cls(len(levels), size, end, tuple(tables), estimator, tuple(parameters.tolist()))
 
     def _mixed(
         self, mass: np.ndarray, left: np.ndarray, shorter: np.ndarray, reached: np.ndarray
@@ -286,29 +289,19 @@ def _held_out_weights(
     levels: Sequence[Grams], held_out: object, vocabulary_size: int, end: int | None
 ) -> np.ndarray:
     """The weight of each length, by `em_weights` on the held-out stream."""
-    held_out = checked_stream(held_out, vocabulary_size)
-    counts = BackOffModel.of(levels, end=end)
-    walked = list(counts._walk(held_out))
-    pairs = list(zip(counts.tables, walked, strict=True))
-    probs = np.stack([table.mass[event[1:]] for table, (_, event) in pairs])
-    seen = np.stack([table.left[context[:-1]] == 0 for table, (context, _) in pairs])
-    return em_weights(probs, seen, 1 / vocabulary_size)[0]
+    if held_out is None:
+        raise ValueError(
+            "expected held_out, a stream that was not counted, got None; on the training stream "
+            "the longest context always looks best"
+        )
+    counts, stream = BackOffModel.of(levels, end=end), checked_stream(held_out, vocabulary_size)
+    probs, seen = [], []
+    for table, (context, gram) in zip(counts.tables, counts._walk(stream), strict=True):
+        probs.append(table.mass[gram[1:]])
+        seen.append(table.left[context[1:-1]] == 0)
+    return em_weights(np.stack(probs), np.stack(seen), 1 / vocabulary_size)[0]
 
 
 def _check_share(name: str, value: float) -> None:
     if not 0 <= value <= 1:
         raise ValueError(f"expected a {name} from 0 to 1, got {value}: it makes no distribution")
-
-
-def _check_estimator(estimator: str, k: float, held_out: object) -> None:
-    if estimator not in ESTIMATORS:
-        raise ValueError(f"expected an estimator among {ESTIMATORS}, got {estimator!r}")
-    if estimator == "add-k" and not k > 0:
-        raise ValueError(
-            f"expected k above 0, got {k}; without smoothing the estimator is 'maximum-likelihood'"
-        )
-    if estimator == "interpolated" and held_out is None:
-        raise ValueError(
-            "expected held_out, a stream that was not counted, got None; on the training stream "
-            "the longest context always looks best"
-        )

@@ -101,15 +101,14 @@ def bits_per_byte(nats: float | Tensor, n_bytes: int) -> float:
 
 
 def _check_distributions(**distributions: Tensor) -> None:
+    sizes = {name: probs.shape[-1] for name, probs in distributions.items()}
+    if len(set(sizes.values())) > 1:
+        raise ValueError(f"expected distributions over one vocabulary, got {sizes} tokens")
     for name, probs in distributions.items():
         sums = probs.sum(-1)
         rounding = 1e-9 if probs.dtype == torch.float64 else 1e-4
         if not ((sums - 1).abs().max() < rounding and probs.min() >= 0):  # NaN fails as well
             raise ValueError(
-                f"expected {name} to hold probabilities that sum to 1, got values from "
-                f"{float(probs.min())} to {float(probs.max())} and sums from "
-                f"{float(sums.min())} to {float(sums.max())}; are they logits?"
+                f"expected {name} to hold probabilities that sum to 1, got sums such as "
+                f"{float(sums.flatten()[0])} and values from {float(probs.min())}; are they logits?"
             )
-    sizes = [probs.shape[-1] for probs in distributions.values()]
-    if len(set(sizes)) > 1:
-        raise ValueError(f"expected distributions over one vocabulary, got {sizes} tokens")

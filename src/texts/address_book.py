@@ -28,20 +28,11 @@ class AddressBook:
         names: how many there are.
         houses: V, how many there are.
         zipf: the exponent of the names' probabilities; 0: all alike.
-    Raises:
-        ValueError: there are no names, or fewer than two houses.
     """
 
     names: int = 24
     houses: int = 8
     zipf: float = 1.0
-
-    def __post_init__(self) -> None:
-        if self.names < 1 or self.houses < 2:
-            raise ValueError(
-                f"expected names and at least two houses, got names={self.names} and "
-                f"houses={self.houses}"
-            )
 
     @property
     def vocabulary_size(self) -> int:
@@ -60,8 +51,8 @@ class AddressBook:
         names = drawn.view(count, pairs)
         homes = torch.randint(self.houses, (count, self.names), generator=generator)
         houses = homes.gather(1, names)
-        told = torch.stack([1 + names, 1 + self.names + houses], -1).flatten(1)  # (B, 2 N)
-        return torch.cat([torch.zeros(count, 1, dtype=torch.long), told], 1)
+        words = torch.stack([1 + names, 1 + self.names + houses], -1).flatten(1)  # (B, 2 N)
+        return torch.cat([torch.zeros(count, 1, dtype=torch.long), words], 1)
 
     def batch(self, ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """(inputs, targets, mask), (B, 2 N) each: only houses count; what comes next is a name."""

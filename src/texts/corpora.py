@@ -95,16 +95,9 @@ class Split(NamedTuple):
     test: Corpus
 
 
-class Remote(NamedTuple):
-    """A published file whose content is known in advance."""
-
-    url: str
-    file_name: str
-    sha256: str
-
-
+# Published files whose content is known in advance: (address, name of the file, SHA-256).
 REMOTES = {
-    "shakespeare": Remote(
+    "shakespeare": (
         "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt",
         "tinyshakespeare.txt",
         "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed",
@@ -138,8 +131,6 @@ def load(source: str | os.PathLike[str], *, document_separator: str | None = Non
 
     Raises:
         FileNotFoundError: no such name and no such file.
-        IsADirectoryError: the path is a folder.
-        TypeError: the source is neither a string nor a path.
         ValueError: the file is empty or not UTF-8; the separator is empty, does not occur, or is
             given for a corpus that has documents already.
         OSError: `"shakespeare"` is neither in the cache nor to be had.
@@ -151,12 +142,20 @@ def load(source: str | os.PathLike[str], *, document_separator: str | None = Non
     if source == "python-docs-raw":
         return _raw_python_docs()
     if source in REMOTES:
-        return Corpus(source, _blocks(_read_text(_fetched(source)), source))
+        return Corpus(source, _blocks(read_text(_fetched(source)), source))
     path = Path(source).expanduser()
-    text = _read_text(path)
+    if not path.exists():
+        raise FileNotFoundError(f"no file {path} and no corpus of that name; known are {NAMES}")
+    text = read_text(path)
     if document_separator is None:
         return Corpus(path.name, _blocks(text, path.name))
-    return Corpus(path.name, _separated(text, path, document_separator))
+    if not document_separator or document_separator not in text:
+        raise ValueError(
+            f"expected a document_separator that occurs in {path}, got {document_separator!r}; "
+            "without one the text is cut at blank lines"
+        )
+    parts = [part for part in text.split(document_separator) if part.strip()]
+    return Corpus(path.name, _numbered(f"{path.name}, document", parts))
 
 
 # ---- the documentation of Python -----------------------------------------------------------------
@@ -182,10 +181,7 @@ def _raw_python_docs() -> Corpus:
     documents = [Document(f"topic {name}", text) for name, text in sorted(topics.items())]
     modules = _kept_module_documents(Path(sysconfig.get_path("stdlib")))
     if not modules:
-        raise FileNotFoundError(
-            f"expected the standard library's sources in {sysconfig.get_path('stdlib')}, got none; "
-            "this Python comes without them. Load a file of your own instead: load(path)"
-        )
+        raise FileNotFoundError("this Python comes without its sources: load(path) reads a file")
     return Corpus("python-docs-raw", (*documents, *modules))
 
 
@@ -195,20 +191,19 @@ def _kept_module_documents(folder: Path) -> list[Document]:
     What is kept is used only for the same sources, this Python and this file of ours. Where the
     cache cannot be read or written, the documents are made anew.
     """
-    sources = _module_sources(folder)
-    states = [(name, str(path), path.stat()) for name, path in sorted(sources.items())]
-    seen = [(name, path, state.st_size, state.st_mtime_ns) for name, path, state in states]
-    key = hashlib.sha256(repr((sys.version, seen)).encode() + Path(__file__).read_bytes())
-    kept = cache_folder() / "python-docs.json"
+    states = [(str(path), path.stat()) for _, path in sorted(_module_sources(folder).items())]
+    seen = [(path, state.st_size, state.st_mtime_ns) for path, state in states]
+    made_of = repr((sys.version, seen)).encode() + Path(__file__).read_bytes()
+    key, kept = hashlib.sha256(made_of).hexdigest(), cache_folder() / "python-docs.json"
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        found = json.loads(kept.read_text(encoding="utf-8"))
-        if found["key"] == key.hexdigest():
-            return [Document(title, text) for title, text in found["documents"]]
+        content = json.loads(kept.read_text(encoding="utf-8"))
+        if content["key"] == key:
+            return [Document(title, text) for title, text in content["documents"]]
     documents = _module_documents(folder)
     pairs = [(document.title, document.text) for document in documents]
     with contextlib.suppress(OSError):
         kept.parent.mkdir(parents=True, exist_ok=True)
-        write_text(kept, json.dumps({"key": key.hexdigest(), "documents": pairs}))
+        write_text(kept, json.dumps({"key": key, "documents": pairs}))
     return documents
 
 
@@ -225,12 +220,9 @@ def _module_sources(folder: Path) -> dict[str, Path]:
 
 def _module_documents(folder: Path) -> list[Document]:
     """One document for each module under a folder that has docstrings, sorted by module name."""
-    documents = []
-    for module, path in sorted(_module_sources(folder).items()):
-        text = "\n\n".join(_docstrings(ast.parse(path.read_bytes())))
-        if text:
-            documents.append(Document(f"module {module}", text))
-    return documents
+    sources = sorted(_module_sources(folder).items())
+    texts = {name: "\n\n".join(_docstrings(ast.parse(p.read_bytes()))) for name, p in sources}
+    return [Document(f"module {name}", text) for name, text in texts.items() if text]
 
 
 def _docstrings(node: ast.AST) -> Iterator[str]:
@@ -316,24 +308,20 @@ def deduplicate(documents: Iterable[Document]) -> tuple[Document, ...]:
 # ---- files ---------------------------------------------------------------------------------------
 
 
-def _read_text(path: Path) -> str:
-    """The text of a UTF-8 file with its newlines as they are and without a byte-order mark."""
-    if path.is_dir():
-        raise IsADirectoryError(f"expected a text file, got the directory {path}")
-    if not path.exists():
-        known = ", ".join(repr(name) for name in NAMES)
-        raise FileNotFoundError(f"no file {path} and no corpus of that name; known names: {known}")
+def read_text(path: Path) -> str:
+    """The text of a UTF-8 file with its newlines as they are and without a byte-order mark.
+
+    Raises:
+        ValueError: it is not UTF-8, or holds no text. OSError: there is no such file.
+    """
     content = path.read_bytes()
     try:
         text = content.decode("utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        # Windows's editors mark UTF-16 with these two bytes; otherwise its 8-bit code is likeliest.
-        likely = "UTF-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "WINDOWS-1252"
         raise ValueError(
-            f"expected UTF-8 in {path}, got byte 0x{content[error.start]:02x} at offset "
-            f"{error.start} (line {line}). Save the file as UTF-8 in an editor, or convert it: "
-            f"iconv -f {likely} -t UTF-8 {path.name} > new.txt (if {likely} is what it is)"
+            f"expected UTF-8 in {path}, got {error} (line {line}). Save the file as UTF-8 in an "
+            f"editor, or convert it: iconv -f WINDOWS-1252 -t UTF-8 {path.name} > new.txt"
         ) from error
     if not text.strip():
         raise ValueError(f"{path} holds no text: {len(content)} bytes, nothing but white space")
@@ -348,26 +336,12 @@ def _blocks(text: str, name: str, *, n_blocks: int = 50) -> tuple[Document, ...]
     targets = (len(text) * k // n_blocks for k in range(1, n_blocks + 1))
     ends = sorted({cuts[bisect_left(cuts, target)] for target in targets})
     starts = [0, *ends[:-1]]
-    return tuple(
-        Document(f"{name}, block {number}", text[start:end])
-        for number, (start, end) in enumerate(zip(starts, ends, strict=True), start=1)
-    )
+    parts = [text[start:end] for start, end in zip(starts, ends, strict=True)]
+    return _numbered(f"{name}, block", parts)
 
 
-def _separated(text: str, path: Path, separator: str) -> tuple[Document, ...]:
-    """The parts of a text between separators, without those that hold no text."""
-    if not separator or separator not in text:
-        raise ValueError(
-            f"document_separator must occur in {path}, got {separator!r}; a line end there may be "
-            r"'\r\n' or '\r', and without a separator the text is cut at blank lines"
-        )
-    parts = [part for part in text.split(separator) if part.strip()]
-    if not parts:
-        raise ValueError(f"{path} holds no text, only the document_separator {separator!r}")
-    return tuple(
-        Document(f"{path.name}, document {number}", part)
-        for number, part in enumerate(parts, start=1)
-    )
+def _numbered(title: str, texts: Iterable[str]) -> tuple[Document, ...]:
+    return tuple(Document(f"{title} {number}", text) for number, text in enumerate(texts, start=1))
 
 
 def cache_folder() -> Path:
@@ -387,9 +361,8 @@ def _fetched(name: str) -> Path:
         return Path(pooch.retrieve(url, f"sha256:{sha256}", file_name, folder))
     except (OSError, ValueError) as error:
         raise OSError(
-            f"expected from {url} a file with SHA-256 {sha256}; instead: {error}. To go on "
-            f"offline, get that file elsewhere and put it at {folder / file_name}. Or use "
-            'load("python-docs"), which needs no network.'
+            f"expected from {url} a file with SHA-256 {sha256}; instead: {error}. Offline, put "
+            f'that file at {folder / file_name}, or use load("python-docs"), which needs no network'
         ) from error
 
 
@@ -418,17 +391,31 @@ def split(corpus: Corpus, *, validation: float = 0.1, test: float = 0.1, seed: i
         ValueError: shares out of range, or no document left for training.
     """
     check_shares(validation, test)
-    rest = sorted(range(len(corpus)), key=lambda index: _place(corpus.documents[index], seed))
+
+    def place(index: int) -> bytes:
+        return hashlib.sha256(f"{seed}\n{corpus.documents[index].title}".encode()).digest()
+
+    waiting = sorted(range(len(corpus)), key=place, reverse=True)  # the last comes first
     sizes = [document.n_bytes for document in corpus]
-    test_indices, rest = _take(rest, sizes, test * sum(sizes))
-    validation_indices, rest = _take(rest, sizes, validation * sum(sizes))
-    if not rest:
-        raise ValueError(_too_few(corpus, validation, test))
-    return Split(
-        _part(corpus, "train", rest),
-        _part(corpus, "validation", validation_indices),
-        _part(corpus, "test", test_indices),
-    )
+    indices: dict[str, list[int]] = {"test": [], "validation": []}
+    for part, share in (("test", test), ("validation", validation)):
+        n_bytes, wanted = 0, share * sum(sizes)
+        while waiting and n_bytes < wanted:
+            n_bytes += sizes[waiting[-1]]
+            indices[part].append(waiting.pop())
+    if not waiting:
+        raise ValueError(
+            f"{corpus.name} has too few documents: {len(corpus)} with {corpus.n_bytes:,} bytes, "
+            f"the longest {max(sizes, default=0):,}; {test=} and {validation=} leave none for "
+            "training. Add documents, ask for smaller shares, or say what stands between "
+            r"documents: document_separator='\n' makes one of each line"
+        )
+    indices["train"] = waiting
+    documents = {
+        part: tuple(corpus.documents[index] for index in sorted(chosen))
+        for part, chosen in indices.items()
+    }
+    return Split(*(Corpus(f"{corpus.name}/{part}", documents[part]) for part in Split._fields))
 
 
 def check_shares(validation: float, test: float) -> None:
@@ -436,36 +423,5 @@ def check_shares(validation: float, test: float) -> None:
     if not (0 <= validation < 1 and 0 <= test < 1 and validation + test < 1):
         raise ValueError(
             "expected shares of validation and test of at least 0 and together below 1, got "
-            f"validation={validation!r} and test={test!r}"
+            f"{validation=} and {test=}"
         )
-
-
-def _place(document: Document, seed: int) -> bytes:
-    """The key that orders documents: it depends on nothing but the seed and the title."""
-    return hashlib.sha256(f"{seed}\n{document.title}".encode()).digest()
-
-
-def _take(order: list[int], sizes: list[int], wanted: float) -> tuple[list[int], list[int]]:
-    """The fewest first indices that hold the wanted number of bytes, and the others."""
-    taken, n_bytes = 0, 0
-    while taken < len(order) and n_bytes < wanted:
-        n_bytes += sizes[order[taken]]
-        taken += 1
-    return order[:taken], order[taken:]
-
-
-def _part(corpus: Corpus, name: str, indices: list[int]) -> Corpus:
-    """The documents at these indices, in the order of the corpus."""
-    documents = tuple(corpus.documents[index] for index in sorted(indices))
-    return Corpus(f"{corpus.name}/{name}", documents)
-
-
-def _too_few(corpus: Corpus, validation: float, test: float) -> str:
-    """The message for a corpus that the test and validation parts use up."""
-    longest = max((document.n_bytes for document in corpus), default=0)
-    return (
-        f"{corpus.name} has too few documents: {len(corpus)} with {corpus.n_bytes:,} bytes, "
-        f"the longest {longest:,}; test={test!r} and validation={validation!r} leave none for "
-        "training. Add documents, ask for smaller shares, or say what stands between documents, "
-        r"which are cut at blank lines otherwise: document_separator='\n' makes one of each line"
-    )

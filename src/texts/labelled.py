@@ -13,16 +13,15 @@ Chapter: `gpt/gpt1_finetuning`.
 
 import hashlib
 import json
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 
-from ..tools.files import write_text
-from .corpora import check_shares
+from .corpora import check_shares, read_text
 
 FAMILIES = ("classification", "entailment", "similarity", "choice")
 PARTS = ("train", "validation", "test")
@@ -59,8 +58,7 @@ class Task:
             nobody knows.
         ceiling_error: its standard error, as an estimate for all such texts.
     Raises:
-        ValueError: an unknown family, fewer than two labels, an example that does not fit them, a
-            training part with a single label, or an example in two parts.
+        ValueError: fewer than two labels, an example that does not fit them, or one in two parts.
     """
 
     name: str
@@ -73,25 +71,16 @@ class Task:
     ceiling_error: float | None = None
 
     def __post_init__(self) -> None:
-        if self.family not in FAMILIES:
-            raise ValueError(f"expected a family among {FAMILIES}, got {self.family!r}")
         if len(self.labels) < 2 or len(set(self.labels)) < len(self.labels):
             raise ValueError(f"expected two or more different labels, got {self.labels}")
         where: dict[tuple[str, ...], str] = {}
         for part in PARTS:
-            for i, example in enumerate(getattr(self, part)):
-                _check_example(f"{part}[{i}]", self.family, self.labels, example)
+            for example in getattr(self, part):
+                _check_example(self.family, self.labels, example)
                 other = where.setdefault(identity_of(self.family, example.texts), part)
                 if other != part:
-                    raise ValueError(
-                        f"expected parts that share no example, got {example.texts} in {other} and "
-                        f"in {part}: remove copies before you split"
-                    )
-        if len({example.label for example in self.train}) < 2:
-            raise ValueError(
-                "expected training examples of two labels or more, got "
-                f"{self.counts('train')}: there is nothing to tell apart; add examples of another"
-            )
+                    both = f"{example.texts} in {other} and in {part}: remove copies first"
+                    raise ValueError(f"expected parts that share no example, got {both}")
 
     def counts(self, part: str = "test") -> dict[str, int]:
         """How many examples of each label a part has."""
@@ -100,13 +89,7 @@ class Task:
 
     @property
     def chance(self) -> float:
-        """The accuracy of the best constant answer on the test part.
-
-        Raises:
-            ValueError: the test part is empty.
-        """
-        if not self.test:
-            raise ValueError(f"expected a test part, got none in {self.name!r}")
+        """The accuracy of the best constant answer on the test part."""
         return max(self.counts("test").values()) / len(self.test)
 
     def with_labels(self, count: int, *, generator: torch.Generator) -> "Task":
@@ -118,11 +101,9 @@ class Task:
         Raises:
             ValueError: fewer examples than labels, or more than there are.
         """
-        if not len(self.labels) <= count <= len(self.train):
-            raise ValueError(
-                f"expected from {len(self.labels)} (one a label) to {len(self.train)} training "
-                f"examples, got {count}"
-            )
+        least, most = len(self.labels), len(self.train)
+        if not least <= count <= most:
+            raise ValueError(f"expected {least} (one a label) to {most} examples, got {count}")
         seen: Counter[int] = Counter()
         ranked = []
         for i in torch.randperm(len(self.train), generator=generator).tolist():
@@ -132,30 +113,23 @@ class Task:
         return replace(self, train=tuple(example for _, example in ranked[:count]))
 
 
-def _check_example(where: str, family: str, labels: Sequence[str], example: Example) -> None:
+def _check_example(family: str, labels: Sequence[str], example: Example) -> None:
     texts, label = example.texts, example.label
     wanted = {"classification": 1, "choice": 1 + len(labels)}.get(family, 2)
     if not isinstance(texts, tuple) or len(texts) != wanted:
-        raise ValueError(
-            f"{where}: expected a tuple of {wanted} texts ({family}, {len(labels)} labels), got "
-            f"{texts!r}"
-        )
-    _check_texts(where, texts)
+        raise ValueError(f"expected a tuple of {wanted} texts ({family}), got {texts!r}")
+    _check_texts(texts)
     if family == "choice" and len(set(texts[1:])) < len(labels):
-        raise ValueError(f"{where}: expected choices that differ, got {texts[1:]}")
-    if isinstance(label, bool) or not isinstance(label, int) or not 0 <= label < len(labels):
-        raise ValueError(
-            f"{where}: expected a label from 0 to {len(labels) - 1} (a place in {labels}), got "
-            f"{label!r}"
-        )
+        raise ValueError(f"expected choices that differ, got {texts[1:]}")
+    if type(label) is not int or not 0 <= label < len(labels):
+        last = len(labels) - 1
+        raise ValueError(f"expected a label from 0 to {last}, a place in {labels}, got {label!r}")
 
 
-def _check_texts(where: str, texts: Sequence[str]) -> None:
+def _check_texts(texts: Sequence[str]) -> None:
     for text in texts:
         if not isinstance(text, str) or not text.strip():
-            raise ValueError(f"{where}: expected texts that are not empty, got {text!r}")
-        if any("\ud800" <= letter <= "\udfff" for letter in text):
-            raise ValueError(f"{where}: expected whole characters, got half of one in {text!r}")
+            raise ValueError(f"expected texts that are not empty, got {text!r}")
 
 
 def identity_of(family: str, texts: tuple[str, ...]) -> tuple[str, ...]:
@@ -174,6 +148,16 @@ KEYS = {
     "similarity": ("first", "second"),
     "choice": ("context", "choices"),
 }
+
+
+class _Record(NamedTuple):
+    """What a line of a file says: the label is a name, or the right choice; no part: None."""
+
+    line: int
+    family: str
+    texts: tuple[str, ...]
+    label: str
+    part: str | None
 
 
 def load(path: Path | str, *, validation: float = 0.15, test: float = 0.15, seed: int = 0) -> Task:
@@ -198,142 +182,88 @@ def load(path: Path | str, *, validation: float = 0.15, test: float = 0.15, seed
         OSError: there is no such file.
     """
     check_shares(validation, test)
-    path = Path(path)
-    records = _distinct(path, _records(path))
-    if not records:
-        raise ValueError(f"{path}: expected one JSON object a line, got no line with one")
-    family = records[0].family
+    path, kept = Path(path), dict[tuple[str, ...], _Record]()
+    for line, content in enumerate(read_text(path).split("\n"), start=1):
+        if not content.strip():
+            continue
+        try:
+            record = _record(line, json.loads(content))
+            first = next(iter(kept.values()), record)
+            same = kept.setdefault(identity_of(record.family, record.texts), record)
+            _check_together(record, first, same)
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"{path}:{line}: {error}") from error
+    records, family = [*kept.values()], first.family
     if family == "choice":
-        k = len(records[0].texts) - 1
+        k = len(first.texts) - 1
         labels = ORDINALS[:k] if k <= len(ORDINALS) else tuple(map(str, range(1, k + 1)))
     else:
-        labels = tuple(sorted({str(each.label) for each in records}, key=_label_order))
-    parts = _parts(path, records, validation, test, seed)
+        labels = tuple(sorted({each.label for each in records}, key=_label_order))
+    part_of = _parts(records, validation, test, seed)
     made: dict[str, list[Example]] = {part: [] for part in PARTS}
     for line, _, texts, label, _ in records:
-        place = label if isinstance(label, int) else labels.index(label)
-        made[parts[line]].append(Example(texts, place))
-        if len(labels) > 1:
-            _check_example(f"{path}:{line}", family, labels, made[parts[line]][-1])
+        answers = texts[1:] if family == "choice" else labels
+        made[part_of[line]].append(Example(texts, answers.index(label)))
+    train, held_out, last = (tuple(made[part]) for part in PARTS)
     try:
-        train, validation, test = (tuple(made[part]) for part in PARTS)
-        return Task(path.stem, family, labels, train, validation, test)
+        return Task(path.stem, family, labels, train, held_out, last)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
 
 
-def save(task: Task, path: Path | str) -> None:
-    """Write a task's examples to a file that `load` reads, one JSON object a line."""
-    lines = []
-    for part in PARTS:
-        for example in getattr(task, part):
-            record = dict(zip(KEYS[task.family], example.texts, strict=False))
-            record["label"] = task.labels[example.label]
-            if task.family == "choice":
-                record |= {"choices": example.texts[1:], "label": example.label}
-            lines.append(json.dumps({**record, "split": part}, ensure_ascii=False) + "\n")
-    write_text(path, "".join(lines))
-
-
-class _Record(NamedTuple):
-    """What a line of a file says; the label is a choice's place, or a name; no part: None."""
-
-    line: int
-    family: str
-    texts: tuple[str, ...]
-    label: int | str
-    part: str | None
-
-
-def _records(path: Path) -> Iterator[_Record]:
-    """What each line says that is not blank."""
-    for line, content in enumerate(path.read_bytes().split(b"\n"), start=1):
-        where = f"{path}:{line}"
-        try:
-            text = content.decode("utf-8-sig" if line == 1 else "utf-8").strip()
-            record = json.loads(text) if text else None
-        except UnicodeDecodeError as error:
-            raise ValueError(
-                f"{where}: expected UTF-8, got byte 0x{content[error.start]:02x}: save the file "
-                "as UTF-8"
-            ) from error
-        except (ValueError, RecursionError) as error:
-            raise ValueError(f"{where}: expected one JSON object, got {text[:60]!r}") from error
-        if text:
-            yield _record(where, line, record)
-
-
-def _record(where: str, line: int, record: Any) -> _Record:
+def _record(line: int, record: Any) -> _Record:
     """What one object says."""
     keys = set(record) - {"label", "split"} if isinstance(record, dict) else set()
-    family = next((f for f, names in KEYS.items() if set(names) == keys), None)
-    if family is None or "label" not in record:
+    family = next((f for f, names in KEYS.items() if set(names) == keys), "")
+    if not family or "label" not in record:
         known = "; ".join(", ".join((*names, "label")) for names in KEYS.values())
-        got = sorted(record) if isinstance(record, dict) else type(record).__name__
-        raise ValueError(f"{where}: expected the keys {known} (and split, or not), got {got}")
-    texts, label, part = texts_of(where, record, family), record["label"], record.get("split")
-    kinds = int if family == "choice" else (int, str)
-    if isinstance(label, bool) or not isinstance(label, kinds) or label == "":
-        wanted = "the place of a choice, from 0" if family == "choice" else "a name or a number"
-        raise ValueError(f"{where}: expected as label {wanted}, got {label!r}")
+        raise ValueError(f"expected the keys {known} (and split, or not), got {record!r:.60}")
+    texts, label, part = texts_of(record, family), record["label"], record.get("split")
     if part not in (None, *PARTS):
-        raise ValueError(f"{where}: expected a split among {PARTS}, got {part!r}")
-    return _Record(line, family, texts, label if family == "choice" else str(label), part)
+        raise ValueError(f"expected a split among {PARTS}, got {part!r}")
+    if family == "choice":
+        _check_example(family, texts[1:], Example(texts, label))
+        label = texts[1 + label]
+    elif type(label) not in (int, str) or label == "":
+        raise ValueError(f"expected as label a name or a number, got {label!r}")
+    return _Record(line, family, texts, str(label), part)
 
 
-def texts_of(where: str, record: Mapping[str, Any], family: str) -> tuple[str, ...]:
+def texts_of(record: Mapping[str, Any], family: str) -> tuple[str, ...]:
     """The texts of one object of a file, which has the keys of its family.
 
-    Args:
-        where: the place of the object, for an error's beginning.
     Raises:
         ValueError: a text is no text, or is empty, or there are fewer than two choices.
     """
     first, *others = (record[name] for name in KEYS[family])
     if family == "choice":
-        (choices,) = others
-        if not isinstance(choices, list) or len(choices) < 2:
-            raise ValueError(f"{where}: expected a list of two choices or more, got {choices!r}")
-        others = choices
+        [others] = others
+        if not isinstance(others, list) or len(others) < 2:
+            raise ValueError(f"expected a list of two choices or more, got {others!r}")
     texts = (first, *others)
-    _check_texts(where, texts)
+    _check_texts(texts)
     return texts
 
 
-def _distinct(path: Path, records: Iterable[_Record]) -> list[_Record]:
-    """The records without copies, of one family, all with a split or all without."""
-    kept: dict[tuple[str, ...], tuple[_Record, object]] = {}
-    for record in records:
-        line, family, texts, label, part = record
-        answer = texts[1:][label : label + 1] if isinstance(label, int) else label
-        first, before = kept.setdefault(identity_of(family, texts), (record, answer))
-        start = next(iter(kept.values()))[0]
-        if family != start.family or (family == "choice" and len(texts) != len(start.texts)):
-            raise ValueError(
-                f"{path}:{line}: expected {start.family} with {len(start.texts)} texts as in line "
-                f"{start.line}, got {family} with {len(texts)}"
-            )
-        if (part is None) != (start.part is None):
-            raise ValueError(f"{path}:{line}: expected a split on every line or on none")
-        if answer != before or part != first.part:
-            raise ValueError(
-                f"{path}:{line}: expected the label and split of the same texts in line "
-                f"{first.line}, {(first.label, first.part)}, got {(label, part)}: remove one of "
-                "them"
-            )
-    return [record for record, _ in kept.values()]
+def _check_together(record: _Record, first: _Record, same: _Record) -> None:
+    """Refuse a line that is of another kind than the first, or contradicts one with its texts."""
+    kind, wanted = ((r.family, len(r.texts), r.part is None) for r in (record, first))
+    if kind != wanted:
+        other = f"{first.family} with {len(first.texts)} texts as in line {first.line}"
+        raise ValueError(f"expected {other}, and a split on every line or on none")
+    if record[3:] != same[3:]:
+        other = f"of the same texts in line {same.line}, {same[3:]}, got {record[3:]}"
+        raise ValueError(f"expected the label and split {other}: remove one of them")
 
 
-def _parts(
-    path: Path, records: Sequence[_Record], validation: float, test: float, seed: int
-) -> dict[int, str]:
+def _parts(records: Sequence[_Record], validation: float, test: float, seed: int) -> dict[int, str]:
     """{line: part}: as the file says, or by the order of hashes."""
     if given := {record.line: record.part for record in records if record.part is not None}:
         return given
-    groups: dict[bytes, list[int]] = {}
+    groups = defaultdict(list)
     for line, family, texts, _, _ in records:
         group = "\n".join(sorted(texts)) if family == "similarity" else texts[0]
-        groups.setdefault(hashlib.sha256(f"{seed}\n{group}".encode()).digest(), []).append(line)
+        groups[hashlib.sha256(f"{seed}\n{group}".encode()).digest()].append(line)
     order = [lines for _, lines in sorted(groups.items())]
     parts: dict[int, str] = {}
     for part, share in (("test", test), ("validation", validation), ("train", 1.0)):

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from .words import Words
+from .markov import Words
 
 
 class RandomMaps(Words):
@@ -70,18 +70,10 @@ class RandomMaps(Words):
         self.vocabulary = (self.end, *self.inputs, *self.outputs)
         self.pairs, self.maps, self.noise = pairs, maps, noise
         self._ids = {word: i for i, word in enumerate(self.vocabulary)}
-        self._check_sizes()
-        if maps is None:
-            if weights is not None:
-                raise ValueError("expected weights only with maps that they weigh, got no maps")
-            return
-        self._check_maps(maps)
-        weights = torch.ones(len(maps)) if weights is None else torch.as_tensor(weights)
-        if weights.shape != (len(maps),) or not (weights > 0).all():
-            raise ValueError(
-                f"expected {len(maps)} weights above 0, one for each map, got {weights.tolist()}"
-            )
-        self.weights = weights.double() / weights.double().sum()  # (M,)
+        weights = torch.ones(0 if maps is None else len(maps)) if weights is None else weights
+        self.weights = torch.as_tensor(weights).double()  # (M,)
+        self._check()
+        self.weights = self.weights / self.weights.sum()
 
     # -- text and ids
 
@@ -104,19 +96,14 @@ class RandomMaps(Words):
                 are more pairs than a text has.
         """
         n_inputs, n_outputs = len(self.inputs), len(self.outputs)
-        if ids.ndim != 2 or not 1 <= ids.shape[1] <= 1 + 2 * self.pairs:
-            raise ValueError(
-                f"expected ids of shape (B, T) with T from 1 to {1 + 2 * self.pairs}, an end token "
-                f"and up to {self.pairs} pairs, got {tuple(ids.shape)}"
-            )
         inputs, outputs = ids[:, 1::2] - 1, ids[:, 2::2] - 1 - n_inputs
-        well_formed = (ids[:, 0] == 0).all()
+        fits = 1 <= ids.shape[1] <= 1 + 2 * self.pairs and bool((ids[:, 0] == 0).all())
         for numbers, size in ((inputs, n_inputs), (outputs, n_outputs)):
-            well_formed &= ((numbers >= 0) & (numbers < size)).all()
-        if not well_formed:
+            fits &= bool(((numbers >= 0) & (numbers < size)).all())
+        if not fits:
             raise ValueError(
-                f"expected {self.end}, then inputs and outputs by turns, got "
-                f"{[self.decode(row) for row in ids[:2]]}"
+                f"expected {self.end}, then inputs and outputs by turns, up to {self.pairs} pairs, "
+                f"got {[self.decode(row) for row in ids[:2]]}"
             )
         return inputs, outputs
 
@@ -216,29 +203,27 @@ class RandomMaps(Words):
         same = (inputs[:, :, None] == inputs[:, None]).tril(-1)  # (B, n, n), earlier pairs
         return _normalised(torch.where(same[..., None], seen[:, None], 0.0).sum(2))
 
-    def _check_sizes(self) -> None:
+    def _check(self) -> None:
         if not self.inputs or not self.outputs or len(self._ids) != len(self.vocabulary):
             raise ValueError(
                 f"expected distinct inputs and outputs, at least one of each and none of them "
                 f"{self.end!r}, got {list(self.inputs)} and {list(self.outputs)}"
             )
-        if self.pairs < 1:
-            raise ValueError(f"expected 1 pair or more in a text, got {self.pairs}")
-        if not 0 <= self.noise < 1:
-            raise ValueError(f"expected noise from 0 to below 1, got {self.noise}")
-
-    def _check_maps(self, maps: Tensor) -> None:
-        n_inputs, n_outputs = len(self.inputs), len(self.outputs)
-        shape = tuple(maps.shape)
-        if len(shape) != 2 or shape[0] < 1 or shape[1] != n_inputs:
+        if self.pairs < 1 or not 0 <= self.noise < 1:
             raise ValueError(
-                f"expected maps of shape (M, X) = (1 or more, {n_inputs}), a row for each map and "
-                f"a column for each input, got {shape}"
+                f"expected 1 pair or more in a text and noise from 0 to below 1, got {self.pairs} "
+                f"and {self.noise}"
             )
-        if not 0 <= int(maps.min()) <= int(maps.max()) < n_outputs:
+        if self.maps is None and len(self.weights) == 0:
+            return
+        n_inputs, n_outputs = len(self.inputs), len(self.outputs)
+        maps = torch.empty(0, 0) if self.maps is None else self.maps
+        fit = maps.shape == (len(self.weights), n_inputs) and maps.numel() > 0
+        if not fit or not ((maps >= 0) & (maps < n_outputs)).all() or not (self.weights > 0).all():
             raise ValueError(
-                f"expected maps to numbers of outputs, from 0 to {n_outputs - 1}, got "
-                f"{int(maps.min())} to {int(maps.max())}"
+                f"expected maps (M, {n_inputs}), a column for each input, of numbers from 0 to "
+                f"{n_outputs - 1}, and M weights above 0, got {maps.tolist()[:3]} and "
+                f"{self.weights.tolist()[:3]}"
             )
 
 
@@ -249,13 +234,7 @@ def random_maps(count: int, *, inputs: int, outputs: int, generator: torch.Gener
         count: M.
         inputs, outputs: X and Y, how many there are.
         generator: on the CPU.
-    Raises:
-        ValueError: a size is below 1.
     """
-    if min(count, inputs, outputs) < 1:
-        raise ValueError(
-            f"expected 1 or more maps, inputs and outputs, got {count}, {inputs} and {outputs}"
-        )
     return torch.randint(outputs, (count, inputs), generator=generator)
 
 

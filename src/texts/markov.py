@@ -20,7 +20,28 @@ from itertools import islice
 import torch
 from torch import Tensor
 
-from .words import Words
+
+class Words:
+    """What our languages share: words are tokens, and `_ids` knows the id of each."""
+
+    vocabulary: tuple[str, ...]
+    _ids: dict[str, int]
+
+    def encode(self, text: str | Sequence[str]) -> Tensor:
+        """The ids, (T,), of a text: a list of words, or a string with spaces between them.
+
+        Raises:
+            ValueError: a word is not in the vocabulary.
+        """
+        words = text.split() if isinstance(text, str) else text
+        unknown = [word for word in words if word not in self._ids]
+        if unknown:
+            raise ValueError(f"expected words among {list(self.vocabulary)}, got {unknown}")
+        return torch.tensor([self._ids[word] for word in words], dtype=torch.long)
+
+    def decode(self, ids: Tensor | Sequence[int]) -> str:
+        """The words of some token ids, with spaces between them."""
+        return " ".join(self.vocabulary[int(token)] for token in ids)
 
 
 class MarkovSource(Words):
@@ -56,7 +77,10 @@ class MarkovSource(Words):
         # A context is a number of `order` digits in base V, its oldest token first.
         shifted = torch.arange(contexts)[:, None] * size + torch.arange(size)
         self._next_context = shifted % contexts  # (S, V)
+        self._start = 0  # the context of the first token, if there is an end token
         if end is not None:
+            for _ in range(self.order):
+                self._start = self._start * size + self._ids[end]
             self._next_context[:, self._ids[end]] = self._start
             self._check_texts_end()
 
@@ -66,9 +90,6 @@ class MarkovSource(Words):
     ) -> "MarkovSource":
         """A source of order 1 from {word: {next word: probability}}; what is not named has 0."""
         rows = [[follows.get(word, 0.0) for word in table] for follows in table.values()]
-        unknown = {word for follows in table.values() for word in follows} - set(table)
-        if unknown:
-            raise ValueError(f"expected a row for every word, found none for {sorted(unknown)}")
         return cls(list(table), rows, end=end)
 
     def sample(self, length: int, *, generator: torch.Generator) -> Tensor:
@@ -95,9 +116,10 @@ class MarkovSource(Words):
         """The log-probabilities of the next token, (V,), after a context of (t,) ids; nats."""
         recent = [int(token) for token in context[-self.order :]]  # order 0 reads all, uses none
         if self.end is None and len(recent) < self.order:  # average over what came before
-            joint = self._first_tokens(len(recent) + 1)
+            joint, later = self.stationary(), tuple(range(len(recent) + 1, self.order))
+            joint = joint.sum(later) if later else joint  # of as many tokens, and the next one
             return (joint[tuple(recent)] / joint[tuple(recent)].sum()).log()
-        place = 0 if self.end is None else self._start
+        place = self._start
         for token in recent:
             place = int(self._next_context[place, token])
         return self._rows[place].log()
@@ -120,8 +142,7 @@ class MarkovSource(Words):
                 f"expected at least one token, with ids from 0 to {len(self.vocabulary) - 1}, "
                 f"got {ids.tolist()[:10]}"
             )
-        next_context, places = self._next_context.tolist(), []
-        place = 0 if self.end is None else self._start
+        next_context, places, place = self._next_context.tolist(), [], self._start
         for token in ids.tolist():
             places.append(place)
             place = next_context[place][token]
@@ -150,7 +171,15 @@ class MarkovSource(Words):
         Raises:
             ValueError: the long run depends on where one starts, so that no single answer exists.
         """
-        recurrent = self._recurrent_contexts()
+        reach = self._reachable()
+        recurrent = ~(reach & ~reach.T).any(-1)  # all that such a context reaches leads back to it
+        if self.end is not None:
+            recurrent &= reach[self._start]
+        if not reach[recurrent][:, recurrent].all():
+            raise ValueError(
+                "expected one stationary distribution, got several: the source is caught for ever "
+                "in one of several parts, and in which one depends on where it begins"
+            )
         chain = self._context_chain()[recurrent][:, recurrent]
         # pi (M - I) = 0 is one equation short; its last one is replaced by sum(pi) = 1.
         equations = chain.T - torch.eye(len(chain), dtype=chain.dtype)
@@ -170,36 +199,21 @@ class MarkovSource(Words):
         surprise = -torch.special.xlogy(self._rows, self._rows).sum(-1)  # (S,)
         return float(self.stationary().reshape(-1) @ surprise)
 
-    @property
-    def _start(self) -> int:
-        """The number of the context that is nothing but end tokens."""
-        assert self.end is not None  # who asks has looked
-        digits = [self._ids[self.end]] * self.order
-        return sum(digit * len(self.vocabulary) ** i for i, digit in enumerate(digits))
-
     def _draws(self, generator: torch.Generator) -> Iterator[int]:
         """Token ids for ever: each uniform number is looked up in the row's running total."""
         totals = self._rows.cumsum(-1)
         totals[totals >= totals[:, -1:]] = 1.0  # rounding must not leave a gap below 1
         totals, next_context = totals.tolist(), self._next_context.tolist()
-        place = self._first_context(generator)
+        place = self._start
+        if self.end is None:
+            weights = self.stationary().reshape(-1)
+            place = int(torch.multinomial(weights, 1, generator=generator))
         while True:
             block = torch.rand(1024, dtype=torch.float64, generator=generator)
             for number in block.tolist():
                 token = bisect_right(totals[place], number)
                 yield token
                 place = next_context[place][token]
-
-    def _first_context(self, generator: torch.Generator) -> int:
-        if self.end is not None:
-            return self._start
-        weights = self.stationary().reshape(-1)
-        return int(torch.multinomial(weights, 1, generator=generator))
-
-    def _first_tokens(self, count: int) -> Tensor:
-        """The joint distribution of the first `count` <= order tokens, (V,) * count."""
-        later = tuple(range(count, self.order))
-        return self.stationary().sum(later) if later else self.stationary()
 
     def _context_chain(self) -> Tensor:
         """M, (S, S): the probability that one context is followed by another."""
@@ -208,63 +222,34 @@ class MarkovSource(Words):
 
     def _reachable(self) -> Tensor:
         """(S, S); True where the second context can come, some time, after the first."""
-        reach = (self._context_chain() > 0) | torch.eye(len(self._rows), dtype=torch.bool)
-        while True:  # paths of twice the length each time
-            longer = (reach.double() @ reach.double()) > 0
-            if torch.equal(longer, reach):
-                return reach
-            reach = longer
-
-    def _recurrent_contexts(self) -> Tensor:
-        """The contexts, as numbers, that the chain enters at last and never leaves."""
-        reach = self._reachable()
-        recurrent = ~(reach & ~reach.T).any(-1)  # all that it reaches leads back to it
-        if self.end is not None:
-            recurrent &= reach[self._start]
-        classes = torch.unique(reach[recurrent], dim=0)
-        if len(classes) > 1:
-            words = " and ".join(sorted(self._context_words(int(c.nonzero()[0])) for c in classes))
-            raise ValueError(
-                f"expected one stationary distribution, got {len(classes)}: the source can be "
-                f"caught for ever in parts that do not communicate: those of {words}"
-            )
-        return recurrent.nonzero().squeeze(-1)
-
-    def _context_words(self, context: int) -> str:
-        size = len(self.vocabulary)
-        digits = [context // size**i % size for i in reversed(range(self.order))]
-        return repr(self.decode(digits))
+        reach = (self._context_chain() > 0).double() + torch.eye(len(self._rows))
+        for _ in range(len(reach).bit_length()):  # paths of twice the length each time
+            reach = (reach @ reach).clamp(max=1)
+        return reach > 0
 
     def _check_table(self) -> None:
         size = len(self.vocabulary)
-        if size == 0 or len(self._ids) != size:
-            raise ValueError(f"expected distinct words, at least one, got {self.vocabulary}")
-        if self.transition.ndim == 0 or set(self.transition.shape) != {size}:
-            raise ValueError(
-                f"expected every axis of the table to have length {size}, one place for each word, "
-                f"got shape {tuple(self.transition.shape)}"
-            )
+        if len(self._ids) != size or self.end not in (None, *self.vocabulary):
+            raise ValueError(f"expected distinct words, {self.end!r} too, got {self.vocabulary}")
+        if set(self.transition.shape) != {size}:
+            shape = tuple(self.transition.shape)
+            raise ValueError(f"expected a table of length {size} along each axis, got {shape}")
         sums = self.transition.sum(-1)
         wrong = ~torch.isclose(sums, torch.ones_like(sums), rtol=0, atol=1e-9)
         wrong |= ~(self.transition >= 0).all(-1)  # written so that NaN is caught too
         if wrong.any():
             row = tuple(wrong.nonzero()[0].tolist())
             raise ValueError(
-                f"expected each row to hold probabilities that sum to 1, got {float(sums[row])} "
-                f"after {self.decode(row)!r}, from {float(self.transition[row].min())} "
-                f"to {float(self.transition[row].max())}"
+                "expected each row to hold probabilities that sum to 1 over all words, got "
+                f"{self.transition[row].tolist()[:10]} after {self.decode(row)!r}"
             )
-        if self.end is not None and self.end not in self._ids:
-            raise ValueError(f"expected the end token among {self.vocabulary}, got {self.end!r}")
 
     def _check_texts_end(self) -> None:
         reach = self._reachable()
-        endless = reach[self._start] & ~reach[:, self._start]
+        endless = reach[self._start] & ~reach[:, self._start]  # reached, with no way back
         if endless.any():
-            words = self._context_words(int(endless.nonzero()[0]))
-            raise ValueError(
-                f"expected every text to end, but after {words} {self.end!r} never comes"
-            )
+            words = self.decode(endless.reshape(self.transition.shape[:-1]).nonzero()[0])
+            raise ValueError(f"expected texts to end, but after {words!r} {self.end!r} never comes")
 
 
 _SMALL_ENGLISH = {

@@ -26,25 +26,8 @@ from torch import Tensor
 from ..tools.checks import check_batch
 from . import programs
 from .corpora import Corpus, Document
-from .microworld_tables import Settings, Tables
-from .microworld_words import (
-    ACTS,
-    ADVERBS,
-    ASPECTS,
-    ATTRIBUTES,
-    BLAME,
-    CAPITALS,
-    COUNTRIES,
-    END,
-    FUNCTION_WORDS,
-    KINDS,
-    OBJECTS,
-    PEOPLE,
-    PLACES,
-    PRAISE,
-    VALUES,
-    ZORB,
-)
+from .microworld_tables import FACT_ROOM, LINE_ROOM, REVIEW_ROOM, STORY_ROOM, Settings, Tables
+from .microworld_words import ADVERBS, ASPECTS, ATTRIBUTES, END, ZORB
 
 
 class Floor(NamedTuple):
@@ -78,7 +61,7 @@ class MicroWorld(Settings):
     """
 
     def __post_init__(self) -> None:
-        self._check()
+        super().__post_init__()
         _ = self._tables  # now: weights that are none are refused at once
 
     @cached_property
@@ -90,15 +73,7 @@ class MicroWorld(Settings):
     @cached_property
     def vocabulary(self) -> tuple[str, ...]:
         """The words, (V,); a token's id is its place, and 0 is the end token."""
-        tables = self._tables
-        return (
-            *(END, *FUNCTION_WORDS, *tables.people, *tables.places, *tables.objects, *KINDS),
-            *(*ASPECTS, *(aspect for aspects in ASPECTS.values() for aspect in aspects)),
-            *(*ADVERBS, *PRAISE[: self.adjectives], *BLAME[: self.adjectives], *ATTRIBUTES),
-            *(*tables.countries, *CAPITALS[: self.countries]),
-            *(value for values in VALUES.values() for value in values),
-            *(*ACTS, *(ZORB[word] for word in (*tables.people, *tables.objects, *ACTS))),
-        )
+        return self._tables.vocabulary
 
     @cached_property
     def _ids(self) -> dict[str, int]:
@@ -110,7 +85,7 @@ class MicroWorld(Settings):
         Raises:
             ValueError: a word is not in the vocabulary.
         """
-        return torch.tensor([*map(self._ids.__getitem__, self._words(text))], dtype=torch.long)
+        return torch.tensor([self._ids[word] for word in self._words(text)], dtype=torch.long)
 
     def decode(self, ids: Tensor | Sequence[int]) -> str:
         """The words of some token ids, with spaces between them."""
@@ -143,9 +118,7 @@ class MicroWorld(Settings):
 
     def sample_texts(self, count: int, *, generator: torch.Generator) -> list[Tensor]:
         """`count` documents as ids, each (T_n,) and closed by the end token."""
-        ids = self._ids.__getitem__
-        drawn = self.sample(count, generator=generator)
-        return [torch.tensor([*map(ids, each.words)], dtype=torch.long) for each in drawn]
+        return [self.encode(each.words) for each in self.sample(count, generator=generator)]
 
     def derivations(self, text: Tensor | str | Sequence[str]) -> list[programs.Derivation]:
         """All the ways in which a document can begin with a text, or be it; none if it cannot.
@@ -155,13 +128,9 @@ class MicroWorld(Settings):
         Args:
             text: one document, or how it begins: ids (T,), words, or a string.
         Raises:
-            ValueError: a word or an id is not in the vocabulary, or the text goes on after an
-                end token.
+            ValueError: a word or an id is not in the vocabulary.
         """
-        words = self._words(text)
-        if END in words[:-1]:
-            raise ValueError("expected one document, got words after its end token")
-        return programs.derivations(self.program, words)
+        return programs.derivations(self.program, self._words(text))
 
     def log_prob(self, text: Tensor | str | Sequence[str]) -> float:
         """The exact log-probability that the language begins with a text, in nats.
@@ -239,10 +208,7 @@ class MicroWorld(Settings):
         Raises:
             ValueError: fewer than 2 documents.
         """
-        if count < 2:
-            raise ValueError(f"expected at least 2 documents, got {count}: one has no spread")
-        drawn = [each.words for each in self.sample(count, generator=generator)]
-        return self.floor_of(drawn)
+        return self.floor_of([each.words for each in self.sample(count, generator=generator)])
 
     def floor_of(self, texts: Sequence[Tensor | str | Sequence[str]]) -> Floor:
         """The loss of a perfect model on given documents, and its standard error as an estimate.
@@ -251,7 +217,7 @@ class MicroWorld(Settings):
             ValueError: fewer than 2 documents, or words or ids outside the vocabulary.
         """
         if len(texts) < 2:
-            raise ValueError(f"expected at least 2 documents, got {len(texts)}")
+            raise ValueError(f"expected at least 2 documents, got {len(texts)}: one has no spread")
         words = [self._words(text) for text in texts]
         nats = np.array([-self.log_prob(each) for each in words])
         tokens = np.array([len(each) for each in words])
@@ -271,7 +237,9 @@ class MicroWorld(Settings):
 
     def program(self, g: programs.Handler) -> None:
         """One document, every choice of it made by the handler `g`."""
-        getattr(self, f"_{g.hide(self._tables.kinds)}")(g)
+        kinds = {"story": self._story, "review": self._review, "facts": self._facts}
+        kinds["translation"] = self._translation
+        kinds[g.hide(self._tables.kinds)](g)
 
     def _story(self, g: programs.Handler) -> None:
         """ann has the apple . … then ann gave the apple to bob . … where is the apple ? hall ."""
@@ -279,18 +247,18 @@ class MicroWorld(Settings):
         for _ in range(self.things):
             who = scene.enters(g, tables.people)
             g.say("has", "the")
-            what = g.one_of([o for o in tables.objects if o not in scene.held])
-            scene.held[what] = who
+            what = g.one_of([o for o in tables.objects if o not in scene.holder])
+            scene.holder[what] = who
             g.say(".")
         for _ in range(self.cast - self.things):
             who = scene.enters(g, tables.people)
             g.say("is", "in", "the")
             scene.where[who] = g.one_of(tables.places)
             g.say(".")
-        scene.things = tuple(scene.held)
+        scene.things = tuple(scene.holder)
         word = "then"
         while word not in tables.story_ends:
-            room = g.length() <= self.longest - _STORY_ROOM
+            room = g.length() <= self.longest - STORY_ROOM
             word = g.pick(tables.story if room else tables.story_close)
             if word == "then":
                 self._event(g, scene)
@@ -303,14 +271,14 @@ class MicroWorld(Settings):
             g.say("?", scene.place_of(g.one_of(scene.things)) or "unclear", ".", END)
         elif word == "who":
             g.say("has", "the")
-            g.say("?", scene.held.get(g.one_of(scene.things), "nobody"), ".", END)
+            g.say("?", scene.holder.get(g.one_of(scene.things), "nobody"), ".", END)
 
     def _event(self, g: programs.Handler, scene: "_Scene") -> None:
         """then bob went to the hall ."""
         who = g.one_of(scene.cast)
-        here, held, near = scene.where[who], scene.held, scene.near(who)
-        mine = [what for what in scene.things if held.get(what) == who]
-        theirs = [what for what in scene.things if held.get(what) in near]
+        here, holder, near = scene.where[who], scene.holder, scene.near(who)
+        mine = [what for what in scene.things if holder.get(what) == who]
+        theirs = [what for what in scene.things if holder.get(what) in near]
         lying = [what for what in scene.things if scene.lies.get(what) == here]
         can = (here in scene.places, bool(near), bool(mine), bool(theirs), bool(lying))
         verb = g.pick(self._tables.verbs[can])
@@ -321,24 +289,24 @@ class MicroWorld(Settings):
             g.say("the")
             what = g.one_of(mine)
             g.say("to")
-            held[what] = g.one_of(near)
-            scene.meet(who, held[what])
+            holder[what] = g.one_of(near)
+            scene.meet(who, holder[what])
         elif verb in ("got", "received"):
             g.say("the")
             what = g.one_of(theirs)
-            g.say("from", held[what])
-            scene.meet(who, held[what])
-            held[what] = who
+            g.say("from", holder[what])
+            scene.meet(who, holder[what])
+            holder[what] = who
         elif verb in ("dropped", "left"):
             g.say("the")
             what = g.one_of(mine)
-            del held[what]
+            del holder[what]
             scene.lies[what] = here
         elif verb in ("took", "grabbed"):
             g.say("the")
             what = g.one_of(lying)
             del scene.lies[what]
-            held[what] = who
+            holder[what] = who
         elif verb == "is":
             g.say("in", "the", here)
         else:  # has
@@ -351,8 +319,8 @@ class MicroWorld(Settings):
         what = g.one_of(scene.things)
         g.say("is")
         ways: dict[str, tuple[str, ...]] = {}
-        if holder := scene.held.get(what):
-            ways["with"] = (holder,)
+        if who := scene.holder.get(what):
+            ways["with"] = (who,)
         if place := scene.place_of(what):
             ways["in"] = ("the", place)
         g.say(*ways[g.one_of(tuple(ways))], ".")
@@ -368,7 +336,7 @@ class MicroWorld(Settings):
             verdict = str(claimed == here).lower() if here in scene.places else "unclear"
         else:
             g.say("the")
-            verdict = str(scene.held.get(g.one_of(scene.things)) == who).lower()
+            verdict = str(scene.holder.get(g.one_of(scene.things)) == who).lower()
         g.say(":", verdict, ".")
 
     def _review(self, g: programs.Handler) -> None:
@@ -382,7 +350,7 @@ class MicroWorld(Settings):
         word = g.pick(adjective)
         while word not in tables.review_ends:
             g.say(".")
-            room = g.length() <= self.longest - _REVIEW_ROOM
+            room = g.length() <= self.longest - REVIEW_ROOM
             word = g.pick(tables.review if room else tables.review_close)
             if word == "the":
                 g.one_of(aspects)
@@ -415,7 +383,7 @@ class MicroWorld(Settings):
                 g.say("the")
                 attribute = g.one_of(ATTRIBUTES)
             g.say("is", tables.value[country, attribute], ".")
-            room = g.length() <= self.longest - _FACT_ROOM
+            room = g.length() <= self.longest - FACT_ROOM
             word = g.pick(tables.fact if room else tables.fact_close)
         if word == "what":
             g.say("is", "the")
@@ -439,7 +407,7 @@ class MicroWorld(Settings):
                 for words in tables.zorb:
                     g.one_of(words)
                 g.say(".")
-            room = g.length() <= self.longest - _LINE_ROOM
+            room = g.length() <= self.longest - LINE_ROOM
             word = g.pick(tables.line if room else tables.line_close)
 
     # -- below the surface
@@ -448,15 +416,14 @@ class MicroWorld(Settings):
         """The words of a text, whatever it came as."""
         items = text.tolist() if isinstance(text, Tensor) else text
         items = tuple(items.split() if isinstance(items, str) else items)
-        size = len(self.vocabulary)
-        if items and isinstance(items[0], int):
-            if not 0 <= min(items) <= max(items) < size:
-                raise ValueError(f"expected ids from 0 to {size - 1}, got {list(items[:10])} …")
-            return tuple(map(self.vocabulary.__getitem__, items))
-        if not self._ids.keys() >= set(items):
-            unknown = sorted(set(items) - self._ids.keys())
-            raise ValueError(f"expected words of the micro-world, got {unknown}")
-        return items
+        size, numbers = len(self.vocabulary), isinstance(next(iter(items), None), int)
+        unknown = set(items) - (set(range(size)) if numbers else self._ids.keys())
+        if unknown:
+            raise ValueError(
+                f"expected words of the micro-world or ids from 0 to {size - 1}, got "
+                f"{sorted(unknown)[:10]}"
+            )
+        return tuple(self.vocabulary[i] for i in items) if numbers else items
 
     def _after_each(self, ids: list[int]) -> np.ndarray:
         """The next token's distribution after each position of a row, (T, V)."""
@@ -487,38 +454,6 @@ class MicroWorld(Settings):
                 row[:] = 1 / len(self.vocabulary)
         return result
 
-    def _check(self) -> None:
-        limits = {
-            "cast": (1, len(PEOPLE)),
-            "things": (1, self.cast),
-            "people": (self.cast, len(PEOPLE)),
-            "places": (2, len(PLACES)),
-            "objects": (self.things, len(OBJECTS)),
-            "countries": (1, len(COUNTRIES)),
-            "adjectives": (1, len(PRAISE)),
-            "longest": (6 * self.cast + _STORY_ROOM, 10_000),
-        }
-        for name, (least, most) in limits.items():
-            if not least <= getattr(self, name) <= most:
-                raise ValueError(
-                    f"expected {name} from {least} to {most}, got {getattr(self, name)}"
-                )
-        for name in ("demonstrations", "polarity_noise"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"expected {name} from 0 to 1, got {getattr(self, name)}")
-        if not (self.stop > 0 and self.claims >= 0 and self.stop + self.claims <= 1):
-            raise ValueError(
-                "expected stop above 0, claims of at least 0 and both together at most 1, got "
-                f"{self.stop} and {self.claims}"
-            )
-
-
-# The longest sentence and the longest close, in tokens: without room for both, the close comes now.
-_STORY_ROOM = 10 + 8  # they say ann is in the hall : true .    where is the apple ? hall . <end>
-_REVIEW_ROOM = 6 + 7  # the plot was very fine .                is this praise ? yes . <end>
-_FACT_ROOM = 7 + 10  # the dish of arvia is pie .         what is the dish of arvia ? pie . <end>
-_LINE_ROOM = 12 + 1  # say ann sees the apple in zorb : anu appa vizo .                       <end>
-
 
 class _Scene:
     """What a story has told so far: who is where, who has what, what lies where.
@@ -532,7 +467,7 @@ class _Scene:
         self.cast: list[str] = []
         self.things: tuple[str, ...] = ()
         self.where: dict[str, str] = {}
-        self.held: dict[str, str] = {}
+        self.holder: dict[str, str] = {}
         self.lies: dict[str, str] = {}
 
     def enters(self, g: programs.Handler, people: Sequence[str]) -> str:
@@ -545,13 +480,9 @@ class _Scene:
     def near(self, who: str) -> list[str]:
         """Who may be in the same place."""
         here, where = self.where[who], self.where
-        if here not in self.places:
-            return [other for other in self.cast if other != who]
-        return [
-            other
-            for other in self.cast
-            if other != who and (where[other] == here or where[other] not in self.places)
-        ]
+        untold = {each for each in self.cast if where[each] not in self.places}
+        others = [each for each in self.cast if each != who]
+        return [each for each in others if where[each] == here or {each, who} & untold]
 
     def meet(self, one: str, other: str) -> None:
         """Two who hand each other things are in one place, which may have been told of one."""
@@ -564,17 +495,14 @@ class _Scene:
 
     def place_of(self, what: str) -> str | None:
         """Where an object is, as far as told."""
-        place = self.lies.get(what) or self.where[self.held[what]]
+        place = self.lies.get(what) or self.where[self.holder[what]]
         return place if place in self.places else None
 
 
 def _documents(words: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
     """The documents of a text, each with its end token; the last may be unfinished."""
     start = 0
-    while start < len(words):
-        try:
-            stop = words.index(END, start) + 1
-        except ValueError:
-            stop = len(words)
-        yield words[start:stop]
-        start = stop
+    for stop, word in enumerate(words, start=1):
+        if word == END or stop == len(words):
+            yield words[start:stop]
+            start = stop

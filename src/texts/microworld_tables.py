@@ -17,6 +17,7 @@ from .microworld_words import (
     CAPITALS,
     COUNTRIES,
     END,
+    FUNCTION_WORDS,
     KINDS,
     OBJECTS,
     PEOPLE,
@@ -26,6 +27,14 @@ from .microworld_words import (
     ZORB,
 )
 from .programs import Choice, uniform
+
+# The longest sentence and the longest close, in tokens: without room for both, the close comes now.
+STORY_ROOM = 10 + 8  # they say ann is in the hall : true .    where is the apple ? hall . <end>
+REVIEW_ROOM = 6 + 7  # the plot was very fine .                is this praise ? yes . <end>
+FACT_ROOM = (
+    7 + 10
+)  # the dish of arvia is pie .               what is the dish of arvia ? pie . <end>
+LINE_ROOM = 12 + 1  # say ann sees the apple in zorb : anu appa vizo .                       <end>
 
 
 @dataclass(frozen=True)
@@ -50,6 +59,26 @@ class Settings:
     zipf: float = 1.0
     longest: int = 64
 
+    def __post_init__(self) -> None:
+        limits = {
+            "cast": (1, len(PEOPLE)),
+            "things": (1, self.cast),
+            "people": (self.cast, len(PEOPLE)),
+            "places": (2, len(PLACES)),
+            "objects": (self.things, len(OBJECTS)),
+            "countries": (1, len(COUNTRIES)),
+            "adjectives": (1, len(PRAISE)),
+            "longest": (6 * self.cast + STORY_ROOM, 10_000),
+            "demonstrations": (0, 1),
+            "polarity_noise": (0, 1),
+            "stop": (1e-9, 1),
+            "claims": (0, 1 - self.stop),
+        }
+        for name, (least, most) in limits.items():
+            value = getattr(self, name)
+            if not least <= value <= most:
+                raise ValueError(f"expected {name} from {least} to {most}, got {value}")
+
 
 class Tables:
     """The choices of one world that do not change from document to document."""
@@ -69,6 +98,14 @@ class Tables:
         self._judge(world)
         self._know(world)
         self._translate(world)
+        self.vocabulary = (
+            *(END, *FUNCTION_WORDS, *self.people, *self.places, *self.objects, *KINDS),
+            *(*ASPECTS, *(aspect for aspects in ASPECTS.values() for aspect in aspects)),
+            *(*ADVERBS, *PRAISE[: world.adjectives], *BLAME[: world.adjectives], *ATTRIBUTES),
+            *(*self.countries, *CAPITALS[: world.countries]),
+            *(value for values in VALUES.values() for value in values),
+            *(*ACTS, *(ZORB[word] for word in (*self.people, *self.objects, *ACTS))),
+        )
 
     def _tell(self, world: Settings) -> None:
         ends = {END: 1 - world.demonstrations} | dict.fromkeys(

@@ -24,7 +24,7 @@ choices); van de Meent et al. 2018 (handlers). Derived in the chapter `gpt/micro
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 import torch
 
@@ -79,19 +79,6 @@ class Derivation(NamedTuple):
 # ---- handlers ----------------------------------------------------------------------------------
 
 
-class Handler(Protocol):
-    """To whom a program leaves its choices, as the module's first lines say."""
-
-    def say(self, *words: str) -> None: ...
-    def one_of(self, options: Sequence[str]) -> str: ...
-    def pick(self, choice: Choice[str]) -> str: ...
-    def hide(self, choice: Choice[_Option]) -> _Option: ...
-    def length(self) -> int: ...
-
-
-Program = Callable[[Handler], None]
-
-
 class _MismatchError(Exception):
     """The text goes on as this derivation cannot."""
 
@@ -100,60 +87,82 @@ class _UnfinishedError(Exception):
     """The text stops before the document does."""
 
 
-class _Sampler:
-    """Draws a document and adds up the log-probability of what it draws."""
+class Handler:
+    """To whom a program leaves its choices: it writes them down and adds up their log-probability.
 
-    def __init__(self, draw: Callable[[], float]):
-        self.draw, self.log_prob = draw, 0.0
+    How they are made, the handlers below say, by `_choose`.
+    """
+
+    def __init__(self) -> None:
+        self.log_prob = 0.0
         self.words: list[str] = []
         self.hidden: list[object] = []
+
+    def _choose(self, size: int, choice: Choice | None = None) -> int:
+        """The place of an option among so many, which are equally likely without a choice."""
+        raise NotImplementedError
+
+    def _room(self) -> None:
+        """Called before each word is written."""
 
     def length(self) -> int:
         return len(self.words)
 
     def say(self, *words: str) -> None:
-        self.words += words
+        for word in words:
+            self._room()
+            self.words.append(word)
 
     def one_of(self, options: Sequence[str]) -> str:
-        n = len(options)
-        word = options[int(self.draw() * n)]
+        self._room()
+        word = options[self._choose(len(options))]
         self.words.append(word)
-        self.log_prob -= math.log(n)
+        self.log_prob -= math.log(len(options))
         return word
 
     def pick(self, choice: Choice[str]) -> str:
-        word = choice.options[bisect_right(choice.cumulative, self.draw())]
+        self._room()
+        word = choice.options[self._choose(len(choice.options), choice)]
         self.words.append(word)
         self.log_prob += choice.log_probs[word]
         return word
 
     def hide(self, choice: Choice[_Option]) -> _Option:
-        option = choice.options[bisect_right(choice.cumulative, self.draw())]
+        option = choice.options[self._choose(len(choice.options), choice)]
         self.hidden.append(option)
         self.log_prob += choice.log_probs[option]
         return option
 
 
+Program = Callable[[Handler], None]
+
+
+class _Sampler(Handler):
+    """Draws its choices."""
+
+    def __init__(self, draw: Callable[[], float]):
+        super().__init__()
+        self.draw = draw
+
+    def _choose(self, size: int, choice: Choice | None = None) -> int:
+        drawn = self.draw()
+        return int(drawn * size) if choice is None else bisect_right(choice.cumulative, drawn)
+
+
 class _Follower(Handler):
-    """Takes its hidden choices from a path, and the first option where the path ends."""
+    """Takes its choices from a path, and the first option where the path ends."""
 
     def __init__(self, path: tuple[int, ...]):
-        self.path, self.log_prob = path, 0.0
+        super().__init__()
+        self.path = path
         self.taken: list[int] = []
         self.sizes: list[int] = []
-        self.hidden: list[object] = []
 
-    def _next(self, size: int) -> int:
+    def _choose(self, size: int, choice: Choice | None = None) -> int:
         k = len(self.taken)
         self.taken.append(self.path[k] if k < len(self.path) else 0)
         self.sizes.append(size)
         return self.taken[-1]
-
-    def hide(self, choice: Choice[_Option]) -> _Option:
-        option = choice.options[self._next(len(choice.options))]
-        self.hidden.append(option)
-        self.log_prob += choice.log_probs[option]
-        return option
 
     def siblings(self) -> Iterator[tuple[int, ...]]:
         """The paths that branch off behind the given one."""
@@ -162,19 +171,31 @@ class _Follower(Handler):
                 yield (*self.taken[:k], i)
 
 
+class _Enumerator(_Follower):
+    """Takes all its choices from a path, visible ones too, and stops at a number of words."""
+
+    def __init__(self, most: int, path: tuple[int, ...]):
+        super().__init__(path)
+        self.most = most
+
+    def _room(self) -> None:
+        if len(self.words) == self.most:
+            raise _UnfinishedError
+
+
 class _Reader(_Follower):
     """Makes the visible choices that a given text has made, and adds up their log-probabilities."""
 
     def __init__(self, words: tuple[str, ...], path: tuple[int, ...]):
         super().__init__(path)
-        self.words, self.at = words, 0
+        self.text, self.at = words, 0
 
     def length(self) -> int:
         return self.at
 
     def say(self, *words: str) -> None:
         stop = self.at + len(words)
-        if self.words[self.at : stop] != words:
+        if self.text[self.at : stop] != words:
             for word in words:
                 self._read((word,))
         self.at = stop
@@ -190,9 +211,9 @@ class _Reader(_Follower):
         return word
 
     def _read(self, options: Collection[str]) -> str:
-        if self.at == len(self.words):
+        if self.at == len(self.text):
             raise _UnfinishedError
-        word = self.words[self.at]
+        word = self.text[self.at]
         if word not in options:
             raise _MismatchError
         self.at += 1
@@ -228,41 +249,6 @@ class _Watcher(_Reader):
     def _note(self, words: Sequence[str], probs: Sequence[float]) -> None:
         self.rows.append((words, probs))
         self.before.append(self.log_prob)
-
-
-class _Enumerator(_Follower):
-    """Takes all its choices from a path, visible ones too, and stops at a number of words."""
-
-    def __init__(self, most: int, path: tuple[int, ...]):
-        super().__init__(path)
-        self.most = most
-        self.words: list[str] = []
-
-    def length(self) -> int:
-        return len(self.words)
-
-    def say(self, *words: str) -> None:
-        for word in words:
-            self._room()
-            self.words.append(word)
-
-    def one_of(self, options: Sequence[str]) -> str:
-        self._room()
-        word = options[self._next(len(options))]
-        self.words.append(word)
-        self.log_prob -= math.log(len(options))
-        return word
-
-    def pick(self, choice: Choice[str]) -> str:
-        self._room()
-        word = choice.options[self._next(len(choice.options))]
-        self.words.append(word)
-        self.log_prob += choice.log_probs[word]
-        return word
-
-    def _room(self) -> None:
-        if len(self.words) == self.most:
-            raise _UnfinishedError
 
 
 _Run = TypeVar("_Run", bound=_Follower)

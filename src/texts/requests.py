@@ -77,12 +77,7 @@ def opinions(topic: str) -> list[str]:
     """All the sentences that can answer what a film, hotel, meal or book was, 864 of each.
 
     They are the sentences of a review after its first, in the full micro-world.
-
-    Raises:
-        ValueError: another topic.
     """
-    if topic not in ASPECTS:
-        raise ValueError(f"expected a topic among {[*ASPECTS]}, got {topic!r}")
     aspects, words = ASPECTS[topic], PRAISE + BLAME
     degrees = [*words, *(f"{adverb} {word}" for adverb in ADVERBS for word in words)]
     return [

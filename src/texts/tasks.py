@@ -16,7 +16,7 @@ import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import repeat
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 
@@ -40,9 +40,7 @@ from .programs import Derivation
 # ---- classification ------------------------------------------------------------------------------
 
 
-def sentiment(
-    world: MicroWorld, *, train: int, validation: int, test: int, generator: torch.Generator
-) -> Task:
+def sentiment(world: MicroWorld, *, generator: torch.Generator, **sizes: Any) -> Task:
     """Is a review praise or blame? The first one to three sentences; the label is the hidden mood.
 
     An adjective of the other polarity slips in now and then (`polarity_noise`), so nobody can be
@@ -58,13 +56,11 @@ def sentiment(
         praise = _praise(world, example.texts[0])
         return max(praise, 1 - praise)
 
-    task, sizes = ("sentiment", "classification", _MOODS), (train, validation, test)
-    return _build(task, draw, world.documents(generator=generator), sizes, rng, best)
+    task = ("sentiment", "classification", _MOODS)
+    return _build(task, draw, world.documents(generator=generator), rng, best, **sizes)
 
 
-def acceptability(
-    world: MicroWorld, *, train: int, validation: int, test: int, generator: torch.Generator
-) -> Task:
+def acceptability(world: MicroWorld, *, generator: torch.Generator, **sizes: Any) -> Task:
     """Can the language say this? A document, or one made impossible by the least change.
 
     Two of its words change places, or one gives way to another of its kind: a person, a place, a
@@ -96,24 +92,15 @@ def acceptability(
                 return Example((" ".join(words if label else other),), label)
         return None
 
-    task, sizes = (
-        ("acceptability", "classification", ("impossible", "possible")),
-        (train, validation, test),
-    )
-    return _build(task, draw, world.documents(generator=generator), sizes, rng)
+    task = ("acceptability", "classification", ("impossible", "possible"))
+    return _build(task, draw, world.documents(generator=generator), rng, **sizes)
 
 
 # ---- entailment ----------------------------------------------------------------------------------
 
 
 def entailment(
-    world: MicroWorld,
-    *,
-    train: int,
-    validation: int,
-    test: int,
-    generator: torch.Generator,
-    has: float = 0.25,
+    world: MicroWorld, *, generator: torch.Generator, has: float = 0.25, **sizes: Any
 ) -> Task:
     """Does a claim follow from a story? "bob is in the hall", "ann has the apple".
 
@@ -123,7 +110,10 @@ def entailment(
     who sees the claim alone is right in 1/3 + has/3 of the cases at most, in expectation.
 
     Args:
+        world: whose stories.
+        generator: draws them, and the claims.
         has: the share of claims of having among the true and among the false ones.
+        sizes: train, validation and test, as of all tasks here.
     """
     if not 0 <= has <= 1:
         raise ValueError(f"expected has from 0 to 1, got {has}")
@@ -155,16 +145,14 @@ def entailment(
         verb = "has" if labels[label] != "unclear" and rng.random() < has else "is"
         return Example((" ".join(words), rng.choice(claims[verb, labels[label]])), label)
 
-    task, sizes = ("entailment", "entailment", labels), (train, validation, test)
-    return _build(task, draw, stories.documents(generator=generator), sizes, rng)
+    task = ("entailment", "entailment", labels)
+    return _build(task, draw, stories.documents(generator=generator), rng, **sizes)
 
 
 # ---- similarity ----------------------------------------------------------------------------------
 
 
-def paraphrases(
-    world: MicroWorld, *, train: int, validation: int, test: int, generator: torch.Generator
-) -> Task:
+def paraphrases(world: MicroWorld, *, generator: torch.Generator, **sizes: Any) -> Task:
     """Same facts in other words, or the same words in other roles?
 
     same:  then ann gave the apple to bob .   then bob received the apple from ann .
@@ -177,11 +165,6 @@ def paraphrases(
     rng = rng_of(generator)
     people, places = PEOPLE[: world.people], PLACES[: world.places]
     objects = OBJECTS[: world.objects]
-    if min(len(people), len(objects)) < 2:
-        raise ValueError(
-            "expected a world of at least 2 people and 2 objects, got "
-            f"{len(people)} and {len(objects)}"
-        )
 
     def draw(_: None, label: int) -> Example:
         giver, receiver = rng.sample(people, 2)
@@ -201,13 +184,11 @@ def paraphrases(
             texts[i] = (texts[i], f"{more} {texts[i]}", f"{texts[i]} {more}")[where]
         return Example(tuple(texts), label)
 
-    task, sizes = ("paraphrases", "similarity", ("other", "same")), (train, validation, test)
-    return _build(task, draw, repeat(None), sizes, rng)
+    task = ("paraphrases", "similarity", ("other", "same"))
+    return _build(task, draw, repeat(None), rng, **sizes)
 
 
-def same_polarity(
-    world: MicroWorld, *, train: int, validation: int, test: int, generator: torch.Generator
-) -> Task:
+def same_polarity(world: MicroWorld, *, generator: torch.Generator, **sizes: Any) -> Task:
     """Are two reviews of one mind? Beginnings of one or two sentences each, of any two topics.
 
     With p and q the probabilities of praise given each text, p(same) = p q + (1 − p)(1 − q).
@@ -224,16 +205,14 @@ def same_polarity(
         return max(same, 1 - same)
 
     reviews = world.documents(generator=generator)
-    task, sizes = ("same polarity", "similarity", ("opposite", "same")), (train, validation, test)
-    return _build(task, draw, zip(reviews, reviews, strict=True), sizes, rng, best)
+    task = ("same polarity", "similarity", ("opposite", "same"))
+    return _build(task, draw, zip(reviews, reviews, strict=True), rng, best, **sizes)
 
 
 # ---- choice --------------------------------------------------------------------------------------
 
 
-def endings(
-    world: MicroWorld, *, train: int, validation: int, test: int, generator: torch.Generator
-) -> Task:
+def endings(world: MicroWorld, *, generator: torch.Generator, **sizes: Any) -> Task:
     """Which sentence can follow a story? "the apple is in the hall .", "… the barn .", …
 
     Three sentences about one thing, of three places or of three people that the story names, of
@@ -254,13 +233,11 @@ def endings(
         shown.insert(label, can[0])
         return Example((" ".join(words), *shown), label)
 
-    task, sizes = ("endings", "choice", ORDINALS[:3]), (train, validation, test)
-    return _build(task, draw, stories.documents(generator=generator), sizes, rng)
+    task = ("endings", "choice", ORDINALS[:3])
+    return _build(task, draw, stories.documents(generator=generator), rng, **sizes)
 
 
-def answers(
-    world: MicroWorld, *, train: int, validation: int, test: int, generator: torch.Generator
-) -> Task:
+def answers(world: MicroWorld, *, generator: torch.Generator, **sizes: Any) -> Task:
     """What is the dish of arvia? Some facts that close with a question, and three answers to it.
 
     The answer seldom stands in the context: who has read of the countries before, knows. The
@@ -282,8 +259,8 @@ def answers(
         alike.clear()
         return Example((context, *(f"{each} ." for each in shown)), label)
 
-    task, sizes = ("answers", "choice", ORDINALS[:3]), (train, validation, test)
-    return _build(task, draw, facts.documents(generator=generator), sizes, rng)
+    task = ("answers", "choice", ORDINALS[:3])
+    return _build(task, draw, facts.documents(generator=generator), rng, **sizes)
 
 
 # ---- what the builders share ---------------------------------------------------------------------
@@ -350,9 +327,12 @@ def _build(
     task: tuple[str, str, tuple[str, ...]],
     draw: Callable[[_Material, int], Example | None],
     material: Iterable[_Material],
-    sizes: tuple[int, int, int],
     rng: random.Random,
     best: Callable[[Example], float] = lambda example: 1.0,
+    *,
+    train: int,
+    validation: int,
+    test: int,
 ) -> Task:
     """A task of different examples, every label as often as the others in each part (or once more).
 
@@ -361,17 +341,18 @@ def _build(
         draw: makes an example from material, with the given label where it has the choice; None if
             this material does not do.
         material: what examples are made of, one after the other.
-        sizes: of the three parts.
+        rng: draws labels, and shuffles.
         best: the probability of an example's likeliest label.
+        train, validation, test: the sizes of the parts.
     Raises:
         ValueError: sizes out of range, or not so many different examples.
     """
     _, family, labels = task
-    if min(sizes) < 0 or sizes[0] < 2:
+    sizes, k = (train, validation, test), len(labels)
+    if min(sizes) < 0 or train < 2:
         raise ValueError(f"expected 2 or more training examples and no size below 0, got {sizes}")
-    k = len(labels)
     quotas = [[size // k + (label < size % k) for label in range(k)] for size in sizes]
-    wanted = [sum(of_label) for of_label in zip(*quotas, strict=True)]
+    wanted = [sum(column) for column in zip(*quotas, strict=True)]
     found: list[list[Example]] = [[] for _ in labels]
     seen, idle, supply = set(), 0, iter(material)
     while lacking := [label for label in range(k) if len(found[label]) < wanted[label]]:
@@ -391,11 +372,10 @@ def _build(
         rng.shuffle(examples)
     parts = []
     for quota in quotas:
-        taken = [found[label].pop() for label in range(k) for _ in range(quota[label])]
-        rng.shuffle(taken)
-        parts.append(tuple(taken))
-    training, validation, test = parts
-    sure = [*map(best, test)]
+        part = [found[label].pop() for label in range(k) for _ in range(quota[label])]
+        rng.shuffle(part)
+        parts.append(tuple(part))
+    sure = [best(example) for example in parts[2]]
     ceiling = statistics.fmean(sure) if sure else None
     error = statistics.stdev(sure) / math.sqrt(len(sure)) if len(sure) > 1 else None
-    return Task(*task, training, validation, test, ceiling, error)
+    return Task(*task, parts[0], parts[1], parts[2], ceiling, error)

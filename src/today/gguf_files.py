@@ -21,7 +21,6 @@ Derived in the chapter `today/small_enough`.
 
 import os
 import struct
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,11 +30,9 @@ from gguf import (
     GGMLQuantizationType,
     GGUFReader,
     GGUFValueType,
-    ReaderField,
     dequantize,
 )
 
-Value = bool | int | float | str | list[str] | np.ndarray
 _MOST = 1 << 13  # tensors, and values; a model has hundreds, and the library takes 5 kB for each
 
 
@@ -50,12 +47,12 @@ class Stored(NamedTuple):
         shape: as arrays have it, the rows first: (outputs, inputs) of a matrix.
         kind: how its numbers are kept; `gguf.GGML_QUANT_SIZES` says how many of them stand in a
             block, and how many bytes a block has.
-        start: the byte of the file at which it begins.
+        data: its bytes, or numbers where they are kept as they are.
     """
 
     shape: tuple[int, ...]
     kind: GGMLQuantizationType
-    start: int
+    data: np.ndarray
 
 
 def decode_q8_0(blocks: np.ndarray) -> np.ndarray:
@@ -93,59 +90,53 @@ class GGUFFile:
 
     def __init__(self, path: str | os.PathLike[str]):
         self.path = Path(path)
-        _check_head(self.path)
+        with self.path.open("rb") as file:
+            magic, version, *counts = struct.unpack("<4sIQQ", file.read(24).ljust(24, b"\0"))
+        if magic != b"GGUF" or version not in (2, 3) or max(counts) > _MOST:
+            raise GGUFError(
+                f"expected a GGUF file of version 2 or 3, least byte first, with at most {_MOST:,} "
+                f"tensors and values, at {path}, got {magic!r}, version {version} and {counts}; "
+                "b'vers' begins the note that Git leaves in the place of a large file"
+            )
         try:
             reader = _Reader(self.path)
-            self.values: Mapping[str, Value] = {n: _value(f) for n, f in reader.fields.items()}
-        except (ValueError, KeyError) as error:
+            if sum(tensor.n_bytes for tensor in reader.tensors) > len(reader.data):
+                raise ValueError("tensors that share bytes")
+            self.values: dict[str, Any] = {
+                name: field.parts[-1] if field.types[0] == GGUFValueType.ARRAY else field.contents()
+                for name, field in reader.fields.items()
+            }
+        except (ValueError, KeyError, IndexError) as error:
             raise GGUFError(
-                f"expected a whole GGUF file at {self.path}, got one that was cut off, damaged or "
-                f"made up ({error}): get it again"
+                f"expected a whole GGUF file at {path}, got one that was cut off, damaged or made "
+                f"up ({error}): get it again"
             ) from error
-        if sum(tensor.n_bytes for tensor in reader.tensors) > len(reader.data):
-            raise GGUFError(
-                f"expected tensors with bytes of their own in {self.path}, got some that share "
-                "them; the file was made up: do not use it"
-            )
-        self._held = {tensor.name: tensor.data for tensor in reader.tensors}
-        self.tensors: Mapping[str, Stored] = {
-            tensor.name: Stored(
-                tuple(reversed(tensor.shape.tolist())), tensor.tensor_type, tensor.data_offset
-            )
-            for tensor in reader.tensors
+        self.tensors = {
+            each.name: Stored(tuple(each.shape.tolist()[::-1]), each.tensor_type, each.data)
+            for each in reader.tensors
         }
 
     def array(self, name: str) -> np.ndarray:
         """The numbers of a tensor as float32, in its shape.
 
         Raises:
-            GGUFError: there is no such tensor, nobody here can decode it, or a number in it is not
-                finite.
+            KeyError: there is no such tensor.
+            GGUFError: nobody here can decode it.
         """
-        if (stored := self.tensors.get(name)) is None:
-            raise GGUFError(f"expected a tensor {name!r} in {self.path}, found none")
-        shape, kind, _ = stored
-        held = self._held[name]
-        with np.errstate(all="ignore"):  # what is not finite is refused below
+        shape, kind, data = self.tensors[name]
+        with np.errstate(all="ignore"):  # a damaged file may hold any scale
             if kind in _DECODERS:
-                blocks = held.reshape(-1, GGML_QUANT_SIZES[kind][1])
-                numbers = _DECODERS[kind](blocks).reshape(shape)
-            else:
-                try:
-                    numbers = np.array(dequantize(held, kind))
-                except NotImplementedError:
-                    raise GGUFError(
-                        f"expected {name} of {self.path} in a form that the library gguf decodes, "
-                        f"got {kind.name}; quantise the model anew, say as Q4_K or Q8_0"
-                    ) from None
-        if not np.isfinite(numbers).all():
-            raise GGUFError(
-                f"expected finite numbers in {name} of {self.path}, got NaN or infinity; the file "
-                "is damaged: get it again"
-            )
-        return numbers
+                blocks = data.reshape(-1, GGML_QUANT_SIZES[kind][1])
+                return _DECODERS[kind](blocks).reshape(shape)
+            try:
+                return np.array(dequantize(data, kind))
+            except NotImplementedError:
+                raise GGUFError(
+                    f"expected {name} of {self.path} in a form that the library gguf decodes, got "
+                    f"{kind.name}; quantise the model anew, say as Q4_K or Q8_0"
+                ) from None
 
-    def value(self, name: str, kind: type, default: Value | None = None) -> Any:
+    def value(self, name: str, kind: type, default: Any = None) -> Any:
         """What the file says of itself under this name.
 
         Args:
@@ -156,74 +147,40 @@ class GGUFFile:
         Raises:
             GGUFError: the file says nothing, or something of another kind.
         """
-        if (found := self.values.get(name, default)) is None:
-            raise GGUFError(f"expected a value {name!r} in {self.path}, found none")
+        found = self.values.get(name, default)
         if kind is float and type(found) is int:
             return float(found)
         if type(found) is not kind:
             raise GGUFError(
-                f"expected {name} in {self.path} as {kind.__name__}, got {type(found).__name__}"
+                f"expected a value {name} in {self.path} as {kind.__name__}, got {found!r:.60}"
             )
         return found
 
 
-# ---- reading -------------------------------------------------------------------------------------
-
-
-def _check_head(path: Path) -> None:
-    with path.open("rb") as file:
-        head = file.read(24)
-    if head[:4] != b"GGUF" or len(head) < 24:
-        hint = " (the note that Git leaves in the place of a large file)" * (head[:4] == b"vers")
-        raise GGUFError(f"expected a GGUF file at {path}, got one that begins {head[:8]!r}{hint}")
-    version, *counts = struct.unpack("<IQQ", head[4:])
-    if version not in (2, 3):
-        order = " (of the other byte order)" * (version in (2 << 24, 3 << 24))
-        raise GGUFError(
-            f"expected version 2 or 3 of GGUF in {path}, got {version}{order}; write the file anew "
-            "with a later version of the tool that made it"
-        )
-    if max(counts) > _MOST:
-        raise GGUFError(
-            f"expected at most {_MOST:,} tensors and as many values in {path}, got {counts[0]:,} "
-            f"and {counts[1]:,}; the file was made up: do not use it"
-        )
-
-
 class _Reader(GGUFReader):
-    """The library's reader, which takes no more than the file has, and each array in one piece."""
-
-    def _get(self, offset: int, dtype: Any, count: int = 1, *order: Any, **options: Any) -> Any:
-        if offset + int(count) * np.dtype(dtype).itemsize > len(self.data):
-            raise ValueError(f"it ends before {int(count):,} × {np.dtype(dtype)} at {offset:,}")
-        return super()._get(offset, dtype, count, *order, **options)
+    """The library's reader; an array comes in one piece, and takes no more than the file has."""
 
     def _get_field_parts(self, orig_offs: int, raw_type: int) -> tuple[int, list, list, list]:
         if raw_type != GGUFValueType.ARRAY:
             return super()._get_field_parts(orig_offs, raw_type)
         kind = GGUFValueType(self._get(orig_offs, np.uint32)[0])
         count, start = int(self._get(orig_offs + 4, np.uint64)[0]), orig_offs + 12
+        found: list[str] | np.ndarray
         if kind == GGUFValueType.STRING:
             found, end = self._texts(count, start)
-        elif kind in self.gguf_scalar_to_np:
+        else:  # a KeyError for an array of arrays
             found = np.asarray(self._get(start, self.gguf_scalar_to_np[kind], count))
             end = start + found.nbytes
-        else:
-            raise ValueError(f"arrays in an array at {start:,}")
+        if len(found) < count:
+            raise ValueError(f"it ends before all {count:,} entries of an array")
         return end - orig_offs, [found], [0], [GGUFValueType.ARRAY, kind]
 
     def _texts(self, count: int, place: int) -> tuple[list[str], int]:
         """As many texts from a place on, and where they end: a vocabulary has 100,000."""
-        held, found = self.data.data, []
-        for _ in range(count):
+        held = self.data.data
+        found: list[str] = []
+        while len(found) < count and place < len(held):
             start = place + 8
             place = start + int.from_bytes(held[place:start], "little")
-            if place > len(held):
-                raise ValueError(f"it ends before all {count:,} texts")
             found.append(str(held[start:place], "utf-8"))
         return found, place
-
-
-def _value(field: ReaderField) -> Value:
-    in_one_piece = field.types[0] == GGUFValueType.ARRAY
-    return field.parts[field.data[0]] if in_one_piece else field.contents()

@@ -63,17 +63,8 @@ class PartialTokenizer(BytePairTokenizer):
 
     def _ids_of_word(self, word: str) -> tuple[int, ...]:
         return tuple(
-            self._ids[ord(symbol)]
-            for symbol in self.merged(symbols(word).translate(self._left_out))
+            self.ids[ord(symbol)] for symbol in self.merged(symbols(word).translate(self._left_out))
         )
-
-    def _settings(self) -> dict:
-        if self.missing:
-            raise TypeError(
-                f"expected a token for each byte, got none for {len(self.missing)} of them, which "
-                "no other file can say: keep the GGUF file"
-            )
-        return super()._settings()
 
 
 def tokenizer_of(file: GGUFFile) -> PartialTokenizer:
@@ -83,47 +74,33 @@ def tokenizer_of(file: GGUFFile) -> PartialTokenizer:
         GGUFError: it is of another kind, or its tokens, merges and special tokens do not agree.
     """
     kind = file.value("tokenizer.ggml.model", str)
-    if kind != "gpt2":
-        raise GGUFError(
-            f'expected the tokenizer "gpt2" (byte pairs) in {file.path}, got {kind[:60]!r}'
-            f"{' (SentencePiece)' * (kind == 'llama')}, which is not read here"
-        )
     pre = file.value("tokenizer.ggml.pre", str, "default")
-    if pre not in _PATTERNS:
+    if kind != "gpt2" or pre not in _PATTERNS:
         raise GGUFError(
-            f"expected tokenizer.ggml.pre among {sorted(_PATTERNS)} in {file.path}, got "
-            f"{pre[:60]!r}, which cuts texts into other words: they would get other ids"
+            f"expected tokenizer.ggml.model 'gpt2' (byte pairs) and tokenizer.ggml.pre among "
+            f"{[*_PATTERNS]} in {file.path}, got {kind[:60]!r} and {pre[:60]!r}: another tokenizer "
+            "('llama' is SentencePiece), which would give texts other ids"
         )
     tokens = file.value("tokenizer.ggml.tokens", list)
     merges = file.value("tokenizer.ggml.merges", list)
-    specials = _specials(file, tokens)
-    vocabulary = {token: number for number, token in enumerate(tokens)}
-    if len(vocabulary) < len(tokens):
+    kinds = file.value("tokenizer.ggml.token_type", np.ndarray).tolist()
+    if unknown := sorted(set(kinds) - {_TEXT, *_SPECIAL}):
         raise GGUFError(
-            f"expected {len(tokens):,} different tokens in {file.path}, got {len(vocabulary):,}"
+            f"expected tokens of the kinds 1 (text), 3 and 4 (special) in {file.path}, got "
+            f"{unknown[:3]}: a tokenizer that does other things than byte-pair encoding"
         )
+    vocabulary = {token: number for number, token in enumerate(tokens)}
     alphabet = bytes_to_unicode()
     missing = bytes(byte for byte in range(256) if alphabet[byte] not in vocabulary)
     for byte in missing:
         vocabulary[alphabet[byte]] = len(vocabulary)
     try:
+        specials = {
+            token: vocabulary[token]
+            for token, kind in zip(tokens, kinds, strict=True)
+            if kind in _SPECIAL
+        }
         settings = from_spellings(vocabulary, list(map(pair_of_spellings, merges)), specials)
         return PartialTokenizer(**settings, pattern=_PATTERNS[pre], missing=missing)
     except ValueError as error:
         raise GGUFError(f"{file.path}: {error}") from error
-
-
-def _specials(file: GGUFFile, tokens: Sequence[str]) -> dict[str, int]:
-    kinds = file.value("tokenizer.ggml.token_type", np.ndarray).tolist()
-    if len(kinds) != len(tokens):
-        raise GGUFError(
-            f"expected a kind for each of {len(tokens):,} tokens in {file.path}, got {len(kinds):,}"
-        )
-    if strange := sorted(set(kinds) - {_TEXT, *_SPECIAL}):
-        raise GGUFError(
-            f"expected tokens of the kinds 1 (text), 3 and 4 (special) in {file.path}, got "
-            f"{strange[:3]}: a tokenizer that does other things than byte-pair encoding"
-        )
-    return {
-        token: n for n, (token, k) in enumerate(zip(tokens, kinds, strict=True)) if k in _SPECIAL
-    }

@@ -77,11 +77,12 @@ def quantise(
     """
     if bits not in BITS:
         raise ValueError(f"expected from {BITS[0]} to {BITS[-1]} bits, got {bits}")
-    if weight.ndim != 2 or not weight.numel():
-        raise ValueError(f"expected a matrix with entries, got the shape {tuple(weight.shape)}")
-    block = weight.shape[1] if block is None else block
-    if block < 1 or weight.shape[1] % block:
-        raise ValueError(f"expected blocks that divide {weight.shape[1]} columns, got {block}")
+    block = weight.shape[-1] if block is None else block
+    if weight.ndim != 2 or block < 1 or weight.shape[1] % block:
+        raise ValueError(
+            "expected a matrix and blocks that divide its columns, got the shape "
+            f"{tuple(weight.shape)} and blocks of {block}"
+        )
     if not weight.isfinite().all():
         raise ValueError("expected finite numbers, got NaN or infinity")
     blocks = weight.detach().float().unflatten(1, (-1, block))  # (rows, blocks, N)
@@ -205,8 +206,6 @@ def pack(model: nn.Module) -> None:
 
     Args:
         model: such as a `GPT`.
-    Raises:
-        ValueError: there is no linear layer.
     """
     found: list[tuple[nn.Module, str, PackedLinear]] = [
         (part, name, PackedLinear(layer.weight, layer.bias))
@@ -214,8 +213,6 @@ def pack(model: nn.Module) -> None:
         for name, layer in part.named_children()
         if isinstance(layer, nn.Linear)
     ]
-    if not found:
-        raise ValueError("expected a model with linear layers to pack, got none")
     if getattr(model, "unembedding", nn.Identity()) is None:
         found.append((model, "unembedding", PackedLinear(model.get_parameter("embedding"))))
     for part, name, packed in found:

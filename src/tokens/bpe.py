@@ -11,7 +11,6 @@ Derived in the chapters `tokens/bpe` and `tokens/fast_bpe`.
 
 from __future__ import annotations
 
-import os
 import re
 import warnings
 from collections import Counter, defaultdict
@@ -22,18 +21,7 @@ from itertools import accumulate, chain
 import regex
 
 from ..tools.progress import progress as progress_bar
-from . import files
-from .bytes import (
-    END,
-    ByteTokenizer,
-    CharacterTokenizer,
-    Tokenizer,
-    WordTokenizer,
-    as_texts,
-    check_text,
-    enumerated,
-    special_names,
-)
+from .bytes import END, Tokenizer, as_texts, check_text, enumerated, special_names
 from .fast_bpe import learn_merges, pairs_of, symbols
 
 # As published with GPT-2: contractions; letters, digits or other marks, with one space before them;
@@ -67,17 +55,15 @@ def _words_by_block(text: str, pattern: str | None) -> Iterator[list[str]]:
     blocks are ASCII, where Python's own `re` can do the same in half the time.
     """
     if pattern == GPT2_PATTERN:
-        for block in _blocks(text):
+        for block in map(re.Match.group, _BLOCK.finditer(text)):
             yield (_ASCII_WORDS if block.isascii() else _compiled(pattern)).findall(block)
     elif pattern is None:
         yield [text] if text else []
     else:
         words = _compiled(pattern).findall(text)
-        if (held := sum(map(len, words))) < len(text):
-            raise ValueError(
-                f"expected a pattern that leaves out no character, got {pattern!r}, whose words "
-                f"hold {held} characters of {len(text)}; let it end in |(?s:.)"
-            )
+        if (kept := sum(map(len, words))) < len(text):
+            lost = f"whose words hold {kept} characters of {len(text)}; let it end in |(?s:.)"
+            raise ValueError(f"expected a pattern that leaves out nothing, got {pattern!r}, {lost}")
         yield words
 
 
@@ -86,18 +72,8 @@ _ASCII_WORDS = re.compile(
     r"'s|'t|'re|'ve|'m|'ll|'d| ?[A-Za-z]+| ?[0-9]+| ?[^ \t-\rA-Za-z0-9]+"
     r"|[ \t-\r]+(?![^ \t-\r])|[ \t-\r]+"
 )
-_SPACE_AFTER_OTHER = re.compile(r"(?<=\S) ")
-_BLOCK = 1 << 10  # characters at least
-
-
-def _blocks(text: str) -> Iterator[str]:
-    """The text in parts that begin with a space after another character."""
-    start = 0
-    while start < len(text):
-        cut = _SPACE_AFTER_OTHER.search(text, start + _BLOCK)
-        end = cut.start() if cut else len(text)
-        yield text[start:end]
-        start = end
+# 1,024 characters, and on to the next space after another character; or the rest.
+_BLOCK = re.compile(r"(?s:.{1023}.*?\S(?= )|.+)")
 
 
 def _compiled(pattern: str) -> regex.Pattern:
@@ -125,6 +101,11 @@ def count_words(texts: str | Iterable[str], pattern: str | None = GPT2_PATTERN) 
 # ---- the tokenizer -------------------------------------------------------------------------------
 
 
+_SCANNED = 16  # symbols; a longer word is merged faster with a heap
+_LONGEST_CACHED = 64  # characters; longer "words" seldom come again
+_CACHE_SIZE = 1 << 16  # English prose of some millions of words has no more different ones
+
+
 class _Cache(dict[str, tuple[int, ...]]):
     """word -> its ids, worked out when first asked for; starts afresh when it is full."""
 
@@ -133,16 +114,11 @@ class _Cache(dict[str, tuple[int, ...]]):
 
     def __missing__(self, word: str) -> tuple[int, ...]:
         ids = self.ids_of_word(word)
-        if len(word) <= _LONGEST_CACHED:
+        if self.size and len(word) <= _LONGEST_CACHED:
             if len(self) >= self.size:
                 self.clear()
-            if self.size:
-                self[word] = ids
+            self[word] = ids
         return ids
-
-
-_CACHE_SIZE = 1 << 16  # English prose of some millions of words has no more different ones
-_LONGEST_CACHED = 64  # characters; longer "words" seldom come again
 
 
 class BytePairTokenizer(Tokenizer):
@@ -182,17 +158,15 @@ class BytePairTokenizer(Tokenizer):
     ):
         self.merges = [(left, right) for left, right in merges]
         spelled = _spelled_tokens(self.merges)
-        self.pattern, self.add_prefix_space = pattern, add_prefix_space
         if pattern is not None:
-            _compiled(pattern)
+            _compiled(pattern)  # which checks it
+        self.pattern, self.add_prefix_space = pattern, add_prefix_space
         names = special_names(specials)
-        if isinstance(specials, Mapping):
-            self.specials = dict(specials)
-        else:
-            self.specials = enumerated(names, len(spelled))
-        self._ids = list(range(len(spelled)) if ids is None else ids)
-        _check_ids(self._ids, self.specials, len(spelled))
-        self._bytes = dict(zip(self._ids, spelled, strict=True))
+        numbered = enumerated(names, len(spelled))
+        self.specials = dict(specials) if isinstance(specials, Mapping) else numbered
+        self.ids = list(range(len(spelled)) if ids is None else ids)
+        _check_ids(self.ids, self.specials)
+        self._bytes = dict(zip(self.ids, spelled, strict=True))
         self._bytes |= {number: name.encode() for name, number in self.specials.items()}
         pairs = [chr(left) + chr(right) for left, right in self.merges]
         self._made = {pair: chr(number) for number, pair in enumerate(pairs, start=256)}
@@ -222,10 +196,10 @@ class BytePairTokenizer(Tokenizer):
             ValueError: less than 256 ids and the special tokens; a lone surrogate in a text.
         """
         smallest = 256 + len(special_names(specials))
-        if not smallest <= vocabulary_size <= _MOST_SYMBOLS:
+        if vocabulary_size < smallest:
             raise ValueError(
-                f"vocabulary_size must be from {smallest} (256 bytes and {smallest - 256} special "
-                f"tokens) to {_MOST_SYMBOLS}, got {vocabulary_size}"
+                f"expected a vocabulary_size of {smallest} or more, 256 bytes and "
+                f"{smallest - 256} special tokens, got {vocabulary_size}"
             )
         texts = as_texts(text)
         counts = count_words(progress_bar(texts, "counting") if progress else texts, pattern)
@@ -248,45 +222,55 @@ class BytePairTokenizer(Tokenizer):
         return ids
 
     def _ids_of_word(self, word: str) -> tuple[int, ...]:
-        return tuple(self._ids[ord(symbol)] for symbol in self.merged(symbols(word)))
+        return tuple(self.ids[ord(symbol)] for symbol in self.merged(symbols(word)))
 
     def merged(self, word: str) -> str:
         """A word of symbols after all merges, the first learned first.
 
         This is not the longest match: with the merges `bc`, `ab` in this order, `abc` is `a bc`.
         Each merge makes its symbol at once everywhere; what it makes possible is learned later.
+        """
+        if len(word) > _SCANNED:
+            return self._merged_by_heap(word)
+        made = self._made
+        while possible := [made[pair] for pair in pairs_of(word) if pair in made]:
+            first = min(possible)
+            word = word.replace(self._pairs[first], first)
+        return word
 
-        Only the places are visited where something is merged, at most as many as there are symbols:
-        so n symbols take n log n steps, whatever the word. (To read the word again for each
-        different merge, as `replace` would, takes n times as many as there are of these.)
+    def _merged_by_heap(self, word: str) -> str:
+        """The same for n symbols in n log n steps, however many different merges they need.
+
+        The symbols are a linked list. A heap gives the merge that was learned first, and only the
+        places are visited where its pair stands: at most as many as there are symbols.
         """
         made, end = self._made, len(word)
-        held = [*word, ""]  # the symbol at each place; "" if it went into the one before, and last
+        symbol = [*word, ""]  # at each place; "" if it went into the one before, and at the end
         before, after = list(range(-1, end)), list(range(1, end + 2))
-        places = defaultdict(list)  # the symbol that a merge makes -> where its left part stood
+        places = defaultdict(list)  # the symbol that a merge makes -> where its left part stands
         for place, pair in enumerate(pairs_of(word)):
             if pair in made:
                 places[made[pair]].append(place)
-        waiting = list(places)
-        heapify(waiting)
-        while waiting:
-            new = heappop(waiting)
+        heap = list(places)
+        heapify(heap)
+        while heap:
+            new = heappop(heap)
             left, right = self._pairs[new]
             for place in sorted(places.pop(new)):
                 merged = after[place]
-                if held[place] != left or held[merged] != right:
+                if symbol[place] != left or symbol[merged] != right:
                     continue  # one of them was merged with another meanwhile
-                held[place], held[merged] = new, ""
+                symbol[place], symbol[merged] = new, ""
                 following, previous = after[merged], before[place]
                 after[place], before[following] = following, place
                 # Beyond both ends stands "", and no merge has the pair of a symbol and nothing.
-                made_now = ((previous, held[previous] + new), (place, new + held[following]))
-                for start, pair in made_now:
+                neighbours = ((previous, symbol[previous] + new), (place, new + symbol[following]))
+                for start, pair in neighbours:
                     if pair in made:
                         if made[pair] not in places:
-                            heappush(waiting, made[pair])
+                            heappush(heap, made[pair])
                         places[made[pair]].append(start)
-        return "".join(held)
+        return "".join(symbol)
 
     def offsets(self, text: str, allowed_special: Collection[str] = ()) -> list[tuple[int, int]]:
         """Where each token stands: text[start:end] holds all characters it has a byte of.
@@ -312,164 +296,39 @@ class BytePairTokenizer(Tokenizer):
     def parts(self, token_id: int) -> tuple[int, int] | None:
         """The two ids that were merged to make this one; None for a byte or a special token."""
         self._spelled([token_id])  # which checks the id
-        if token_id in self.specials.values():
-            return None
-        number = self._ids.index(token_id)
+        number = 0 if token_id in self.specials.values() else self.ids.index(token_id)
         if number < 256:
             return None
         left, right = self.merges[number - 256]
-        return self._ids[left], self._ids[right]
-
-    # -- files: each is replaced whole or not at all; none is trusted --
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write everything to one JSON file, which `load` reads."""
-        files.write_own(path, **self._settings())
-
-    @classmethod
-    def load(
-        cls, path: str | os.PathLike[str], *, pattern: str | None = GPT2_PATTERN
-    ) -> BytePairTokenizer:
-        """The tokenizer that `save` wrote.
-
-        Args:
-            path: the file.
-            pattern: a splitting pattern that the file may have besides GPT-2's and none. A pattern
-                is a small program, and a stranger's may run for ever: so it is for you to name it.
-        Raises:
-            ValueError: the file is not such a file, or not whole, or not in order.
-        """
-        with files.naming(path):
-            return cls(**files.read_own(path, patterns=(None, GPT2_PATTERN, pattern)))
-
-    def save_gpt2(self, folder: str | os.PathLike[str]) -> None:
-        """Write `vocab.json` and `merges.txt` as GPT-2's authors did; the folder is made if needed.
-
-        Raises:
-            ValueError: another pattern, a prefix space, or a special token named like another.
-        """
-        if self.pattern != GPT2_PATTERN or self.add_prefix_space:
-            raise ValueError("these files hold no pattern: expected GPT-2's, and no prefix space")
-        files.write_gpt2(folder, self.merges, self._ids, self.specials)
-
-    @classmethod
-    def load_gpt2(
-        cls, folder: str | os.PathLike[str], specials: Collection[str] = (END,)
-    ) -> BytePairTokenizer:
-        """The tokenizer of a folder with GPT-2's `vocab.json` and `merges.txt`.
-
-        Args:
-            folder: where both files are.
-            specials: which entries of the vocabulary are special tokens: the files do not tell.
-        Raises:
-            ValueError: a file is not such a file, not whole or not in order, or both disagree.
-        """
-        with files.naming(folder):
-            return cls(**files.read_gpt2(folder, specials))
-
-    def save_hugging_face(self, path: str | os.PathLike[str]) -> None:
-        """Write a `tokenizer.json` for the library `tokenizers`.
-
-        There, special tokens are found in every text unless `encode_special_tokens` is set.
-
-        Raises:
-            ValueError: a pattern that is neither GPT-2's nor none, or a special token named like
-                another token.
-        """
-        files.write_hugging_face(path, **self._settings(), gpt2_pattern=GPT2_PATTERN)
-
-    @classmethod
-    def load_hugging_face(
-        cls, path: str | os.PathLike[str], specials: Collection[str] = ()
-    ) -> BytePairTokenizer:
-        """The tokenizer of a `tokenizer.json` that holds byte-level byte-pair encoding.
-
-        `add_prefix_space` is honoured, and so is `use_regex`, without which a text is one word.
-        Merges may be pairs or, as in older files, strings with a space.
-
-        Args:
-            path: the file.
-            specials: names that must be special tokens, whether the file lists them as such or, as
-                `tokenizers.ByteLevelBPETokenizer` does, only in its vocabulary.
-        Raises:
-            ValueError: the file is not such a file, not whole or not in order, or asks for what
-                this class does not do (another model, a normaliser, another pre-tokenizer, …).
-        """
-        with files.naming(path):
-            settings = files.read_hugging_face(path, specials, gpt2_pattern=GPT2_PATTERN)
-            return cls(**settings)
-
-    def _settings(self) -> dict:
-        """What makes this tokenizer, by the names of `__init__`'s arguments."""
-        return {
-            "merges": self.merges,
-            "specials": self.specials,
-            "pattern": self.pattern,
-            "ids": self._ids,
-            "add_prefix_space": self.add_prefix_space,
-        }
-
-
-def load(
-    path: str | os.PathLike[str],
-) -> BytePairTokenizer | WordTokenizer | CharacterTokenizer | ByteTokenizer:
-    """The tokenizer that the `save` of any of these wrote; `UnigramTokenizer.load` reads its own.
-
-    Raises:
-        ValueError: the file is none of these, or not whole, or not in order.
-    """
-    with files.naming(path):
-        kind = files.kind_of(path)
-        kinds: dict[str, type[WordTokenizer | CharacterTokenizer | ByteTokenizer]]
-        kinds = {each.kind: each for each in (WordTokenizer, CharacterTokenizer, ByteTokenizer)}
-        if kind is not None and kind not in kinds:
-            raise ValueError(f"expected pieces of a kind among {sorted(kinds)}, got {kind!r}")
-    return BytePairTokenizer.load(path) if kind is None else kinds[kind].load(path)
-
-
-_MOST_SYMBOLS = 0x110000  # as many characters as there are
+        return self.ids[left], self.ids[right]
 
 
 def _spelled_tokens(merges: Sequence[tuple[int, int]]) -> list[bytes]:
     """The bytes of each token, by its number; each must be made once, of two made before."""
     spelled = [bytes([byte]) for byte in range(256)]
-    if 256 + len(merges) > _MOST_SYMBOLS:
-        raise ValueError(f"expected at most {_MOST_SYMBOLS - 256} merges, got {len(merges)}")
     seen = set(spelled)
-    for rank, pair in enumerate(merges):
-        for part in pair:
-            if type(part) is not int or not 0 <= part < len(spelled):
-                raise ValueError(
-                    f"expected merge {rank} to join two of the {len(spelled)} tokens made before "
-                    f"it, got {part!r} in {pair}; is the order of the merges the one learned?"
-                )
-        joined = spelled[pair[0]] + spelled[pair[1]]
-        if joined in seen:
+    for rank, (left, right) in enumerate(merges):
+        if not all(type(part) is int and 0 <= part < len(spelled) for part in (left, right)):
             raise ValueError(
-                f"expected merge {rank} to make a new token, got {joined!r} again; byte-pair "
+                f"expected merge {rank} to join two of the {len(spelled)} tokens made before it, "
+                f"got {left!r} and {right!r}; is the order of the merges the one learned?"
+            )
+        spelled.append(spelled[left] + spelled[right])
+        if spelled[-1] in seen:
+            raise ValueError(
+                f"expected merge {rank} to make a new token, got {spelled[-1]!r} again; byte-pair "
                 "encoding learns each token once (files that list all its splits do not tell which)"
             )
-        seen.add(joined)
-        spelled.append(joined)
+        seen.add(spelled[-1])
     return spelled
 
 
-def _check_ids(ids: Sequence[int], specials: Mapping[str, int], n_tokens: int) -> None:
+def _check_ids(ids: Sequence[int], specials: Mapping[str, int]) -> None:
     """Each of 0, 1, 2, … once, and those of merges ascending, or a file's order would be lost."""
-    if len(ids) != n_tokens:
-        raise ValueError(f"expected an id for each of {n_tokens} tokens, got {len(ids)} ids")
     everything = [*ids, *specials.values()]
-    if any(type(number) is not int for number in everything):
-        raise ValueError("expected ids that are whole numbers")
-    if sorted(everything) != list(range(len(everything))):
-        missing = sorted(set(range(len(everything))) - set(everything))[:5]
-        raise ValueError(
-            f"expected the ids 0 to {len(everything) - 1}, each once, special tokens included; "
-            f"got none for {missing}"
-        )
-    if list(ids[256:]) != sorted(ids[256:]):
-        rank = next(r for r in range(1, n_tokens) if ids[256 + r] < ids[255 + r])
-        raise ValueError(
-            f"expected the ids of merges to ascend, got {ids[255 + rank]} for merge {rank - 1} and "
-            f"{ids[256 + rank]} for merge {rank}; were the lines of a file reordered?"
-        )
+    wanted = set(range(len(everything)))
+    if any(type(number) is not int for number in everything) or set(everything) != wanted:
+        missing = sorted(wanted.difference(everything))[:5]
+        raise ValueError(f"expected ids 0 to {len(wanted) - 1}, each once, {missing} are missing")
+    if ids[256:] != sorted(ids[256:]):
+        raise ValueError("expected ids that ascend with the merges: were a file's lines reordered?")

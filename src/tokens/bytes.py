@@ -10,16 +10,13 @@ Derived in the chapter `tokens/bytes`.
 
 from __future__ import annotations
 
-import os
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from itertools import chain
 from typing import TYPE_CHECKING, Self
 
 import regex
-
-from . import files
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -53,7 +50,7 @@ class Tokenizer(ABC):
             allowed_special: the names that may become special tokens, `tokenizer.specials` for all
                 of them. Where several fit, the first in the text wins, then the longest.
         Raises:
-            TypeError: the text is not a string, or `allowed_special` is one.
+            TypeError: the text is not a string.
             ValueError: a lone surrogate; a name that is none of `specials`.
         """
         check_text(text)
@@ -73,15 +70,9 @@ class Tokenizer(ABC):
 
     def _parted(self, text: str, allowed_special: Collection[str]) -> list[str]:
         """The text cut at allowed special tokens: text, name, text, name, …, text."""
-        if isinstance(allowed_special, str):
-            raise TypeError(
-                f"allowed_special must be a collection of names, got the string "
-                f"{allowed_special!r}; write ({allowed_special!r},)"
-            )
-        if unknown := set(allowed_special) - set(self.specials):
-            raise ValueError(
-                f"allowed_special must be among {list(self.specials)}, got {sorted(unknown)}"
-            )
+        if unknown := set(allowed_special) - self.specials.keys():
+            known = [*self.specials]
+            raise ValueError(f"allowed_special must be names among {known}, got {sorted(unknown)}")
         # The first of the alternatives that fits is taken, so the longest must stand first.
         longest_first = sorted(allowed_special, key=len, reverse=True)
         return regex.split(f"({'|'.join(map(regex.escape, longest_first))})", text)
@@ -101,33 +92,23 @@ class Tokenizer(ABC):
                 two tokens of one character: "replace" writes U+FFFD there, "strict" raises,
                 "ignore" leaves the bytes out.
         Raises:
-            ValueError: an id out of range, or `errors` is none of these.
+            ValueError: an id out of range.
             UnicodeDecodeError: bytes that are not UTF-8, with "strict".
         """
-        _check_errors(errors)
         return b"".join(self._spelled(ids)).decode("utf-8", errors)
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write what makes this tokenizer to a file, if there is anything to keep.
-
-        Raises:
-            TypeError: tokenizers of this class are all alike: make a new one.
-        """
-        raise TypeError(
-            f"expected a tokenizer with something to keep, got {self!r}: make a new one"
-        )
 
     def _spelled(self, ids: Iterable[int]) -> list[bytes]:
         """The bytes of each token."""
-        ids = list(ids)
-        try:
-            return list(map(self._bytes.__getitem__, ids))
-        except (KeyError, TypeError):
-            place = next(p for p, one in enumerate(ids) if not _is_key(one, self._bytes))
-            raise ValueError(
-                f"expected ids from 0 to {self.vocabulary_size - 1}, got {ids[place]!r} at "
-                f"position {place}; was it another tokenizer's? (A tensor's ids: tensor.tolist())"
-            ) from None
+        spelled = []
+        for place, token_id in enumerate(ids):
+            try:
+                spelled.append(self._bytes[token_id])
+            except (KeyError, TypeError):
+                raise ValueError(
+                    f"expected ids from 0 to {self.vocabulary_size - 1}, got {token_id!r} at "
+                    f"position {place}; was it another tokenizer's? (Of a tensor: tensor.tolist())"
+                ) from None
+        return spelled
 
     def token_bytes(self, token_id: int) -> bytes:
         """The bytes that one id stands for, which need not be whole characters."""
@@ -143,35 +124,15 @@ class Tokenizer(ABC):
         return f"{type(self).__name__}({sizes})"
 
 
-def _is_key(key: object, table: Mapping) -> bool:
-    try:
-        return key in table
-    except TypeError:
-        return False
-
-
 def check_text(text: str) -> None:
     """Refuse what no tokenizer can encode.
 
     Raises:
-        TypeError: the text is not a string. ValueError: it has a lone surrogate.
+        TypeError: the text is not a string. UnicodeEncodeError: it has a lone surrogate.
     """
     if not isinstance(text, str):
-        hint = '; decode it first: text.decode("utf-8")' if isinstance(text, bytes) else ""
-        raise TypeError(f"expected a text, a str, got {type(text).__name__}{hint}")
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise ValueError(
-            f"expected text that UTF-8 can write, got the lone surrogate "
-            f"U+{ord(text[error.start]):04X} at character {error.start}; was a file read with "
-            'errors="surrogateescape", or half of a \\ud83d\\ude00 pair cut off?'
-        ) from None
-
-
-def _check_errors(errors: str) -> None:
-    if errors not in ("replace", "strict", "ignore"):
-        raise ValueError(f'errors must be "replace", "strict" or "ignore", got {errors!r}')
+        raise TypeError(f"expected a text, a str, got {type(text).__name__}")
+    text.encode()
 
 
 def as_texts(text: str | Iterable[str]) -> Iterable[str]:
@@ -184,15 +145,13 @@ def special_names(specials: Iterable[str]) -> list[str]:
 
     Raises:
         TypeError: a string rather than a collection of names.
-        ValueError: a name twice, an empty one, or one with a lone surrogate.
+        ValueError: a name twice, or an empty one.
     """
     if isinstance(specials, str):
         raise TypeError(f"specials must be a collection of names, write ({specials!r},)")
     names = list(specials)
     if len(set(names)) < len(names) or not all(isinstance(n, str) and n for n in names):
         raise ValueError(f"specials must be different names that are not empty, got {names}")
-    for name in names:
-        check_text(name)
     return names
 
 
@@ -216,17 +175,19 @@ def stream_of(documents: Iterable[Document], tokenizer: Tokenizer) -> Tensor:
 
 
 class _ListTokenizer(Tokenizer):
-    """A tokenizer that knows a list of pieces and calls every other piece unknown."""
+    """A tokenizer that knows a list of pieces and calls every other piece unknown.
 
-    kind: str  # what its pieces are, in the plural
+    Attributes:
+        ids: the id of each piece.
+    """
 
     def __init__(self, pieces: Iterable[str]):
         pieces = list(pieces)
         if len(set(pieces)) < len(pieces):
             raise ValueError("expected different pieces, got one of them twice")
         self.specials = enumerated(FOUR_SPECIALS, 0)
-        self._ids = enumerated(pieces, len(FOUR_SPECIALS))
-        names = chain(self.specials, self._ids)
+        self.ids = enumerated(pieces, len(FOUR_SPECIALS))
+        names = chain(self.specials, self.ids)
         self._bytes = {number: name.encode() for number, name in enumerate(names)}
 
     @classmethod
@@ -237,19 +198,14 @@ class _ListTokenizer(Tokenizer):
             text: one text, or an iterable of texts.
             vocabulary_size: the greatest size, the four special tokens included; None: no limit.
         """
-        if vocabulary_size is not None and vocabulary_size < len(FOUR_SPECIALS):
-            raise ValueError(
-                f"vocabulary_size must be at least {len(FOUR_SPECIALS)}, one id for each of "
-                f"{FOUR_SPECIALS}, got {vocabulary_size}"
-            )
+        room = None if vocabulary_size is None else vocabulary_size - len(FOUR_SPECIALS)
+        if room is not None and room < 0:
+            raise ValueError(f"expected a vocabulary_size of 4 or more, got {vocabulary_size}")
         counts: Counter[str] = Counter()
         for one in as_texts(text):
             check_text(one)
             counts.update(cls.pieces(one))
-        ranked = sorted(counts, key=lambda piece: (-counts[piece], piece))
-        return cls(
-            ranked if vocabulary_size is None else ranked[: vocabulary_size - len(FOUR_SPECIALS)]
-        )
+        return cls(sorted(counts, key=lambda piece: (-counts[piece], piece))[:room])
 
     @staticmethod
     @abstractmethod
@@ -258,21 +214,7 @@ class _ListTokenizer(Tokenizer):
 
     def _encode(self, text: str) -> list[int]:
         unknown = self.specials[UNKNOWN]
-        return [self._ids.get(piece, unknown) for piece in self.pieces(text)]
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the pieces to a JSON file, which `load` reads."""
-        files.write_pieces(path, self.kind, [*self._ids])
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Self:
-        """The tokenizer that `save` wrote.
-
-        Raises:
-            ValueError: the file is not such a file, or of another kind of pieces.
-        """
-        with files.naming(path):
-            return cls(files.read_pieces(path, cls.kind))
+        return [self.ids.get(piece, unknown) for piece in self.pieces(text)]
 
 
 class CharacterTokenizer(_ListTokenizer):
@@ -284,8 +226,6 @@ class CharacterTokenizer(_ListTokenizer):
     >>> CharacterTokenizer.train("banana").encode("nab")
     [5, 4, 6]
     """
-
-    kind = "characters"
 
     @staticmethod
     def pieces(text: str) -> list[str]:
@@ -305,8 +245,6 @@ class WordTokenizer(_ListTokenizer):
     'to be , or to <|unknown|>'
     """
 
-    kind = "words"
-
     @staticmethod
     def pieces(text: str) -> list[str]:
         """The words and marks of a text, without the white space between them."""
@@ -314,7 +252,6 @@ class WordTokenizer(_ListTokenizer):
 
     def decode(self, ids: Iterable[int], errors: str = "replace") -> str:
         """The words with one space between them; see `Tokenizer.decode`."""
-        _check_errors(errors)
         return " ".join(spelled.decode("utf-8", errors) for spelled in self._spelled(ids))
 
 
@@ -330,27 +267,9 @@ class ByteTokenizer(Tokenizer):
     [110, 195, 169]
     """
 
-    kind = "bytes"
-
     def __init__(self) -> None:
         self.specials = {END: 0}
         self._bytes = {number: bytes([number]) for number in range(256)}
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write to a JSON file, which `load` reads, that the tokens are bytes."""
-        files.write_pieces(path, self.kind, [])
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Self:
-        """The tokenizer that `save` wrote.
-
-        Raises:
-            ValueError: the file is not such a file.
-        """
-        with files.naming(path):
-            if pieces := files.read_pieces(path, cls.kind):
-                raise ValueError(f"expected no pieces beside the bytes, got {len(pieces)}")
-        return cls()
 
     def _parted(self, text: str, allowed_special: Collection[str]) -> list[str]:
         super()._parted(text, allowed_special)  # which checks the names
@@ -359,8 +278,6 @@ class ByteTokenizer(Tokenizer):
 
     def _encode(self, text: str) -> list[int]:
         if "\0" in text:
-            raise ValueError(
-                f"expected text without the byte 0, which is the end token, got one at character "
-                f"{text.index(chr(0))}; allowed_special=(END,) lets a text end"
-            )
+            place = f"got one at character {text.index(chr(0))}; allowed_special=(END,) allows it"
+            raise ValueError(f"expected text without the byte 0, which is the end token, {place}")
         return list(text.encode())

@@ -1,18 +1,15 @@
-"""In which files do published tokenizers live, and how can a stranger's file be read safely?
+"""In which files do tokenizers live, and how can a stranger's file be read safely?
 
-Three formats of byte-level byte-pair encoding: ours, one JSON object; GPT-2's, `vocab.json` (a
-token's spelling -> its id) and `merges.txt` (two spellings a line, the first learned first); and
-`tokenizer.json` of Hugging Face's library `tokenizers`, which holds both and how a text is cut.
-The last two spell bytes in an alphabet of 256 characters that can be seen. And two formats of ours
-in the order of the ids: a list of pieces, words or characters; and the pieces of a unigram
-tokenizer with their log-probabilities.
+GPT-2 has two files: `vocab.json` (a token's spelling -> its id) and `merges.txt` (two spellings a
+line, the first learned first). They spell bytes in an alphabet of 256 characters that can be seen.
+They name neither the splitting pattern nor the special tokens. Our own format, one JSON object,
+names both, and holds a tokenizer of any kind.
 
-A file is data: it is read as JSON or as lines, never run, and every entry is checked before
-anything is made of it. A writer fills a file beside the old one, which then takes its place at
-once. Here a tokenizer is its settings, by the names of the arguments of `BytePairTokenizer`.
+A file is data: it is read as JSON or as lines, never run, and what it says is checked before a
+tokenizer is made of it. A writer fills a file beside the old one, which then takes its place at
+once.
 
-Sources: `encoder.py` of Radford et al. 2019; the format of `tokenizers` 0.23 and before. Used in
-the chapter `tokens/fast_bpe`.
+Source: `encoder.py` of Radford et al. 2019. Used in the chapter `tokens/fast_bpe`.
 """
 
 from __future__ import annotations
@@ -22,134 +19,122 @@ import json
 import math
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from enum import StrEnum
 from pathlib import Path
-from typing import TypeVar
 
 from ..tools.files import write_text
+from .bpe import GPT2_PATTERN, BytePairTokenizer
+from .bytes import END, ByteTokenizer, CharacterTokenizer, Tokenizer, WordTokenizer
+from .unigram import BYTES, PATTERN, UnigramTokenizer
 
-Merges = Sequence[tuple[int, int]]  # numbers of tokens: the bytes 0 to 255, then one for each merge
 _Path = str | os.PathLike[str]
-_Kind = TypeVar("_Kind")
+GPT2_FILES = ("vocab.json", "merges.txt")  # OpenAI's encoder.json and vocab.bpe
 
-_FORMAT = "next-token byte-pair encoding 1"
-_LIST_FORMAT = "next-token pieces 1"
-_UNIGRAM_FORMAT = "next-token unigram 1"
-_LARGEST_FILE = 1 << 28  # bytes; a vocabulary of a million tokens has less
+
+class _Format(StrEnum):
+    BYTE_PAIRS = "next-token byte-pair encoding 1"
+    PIECES = "next-token pieces 1"
+    UNIGRAM = "next-token unigram 1"
 
 
 # ---- ours -------------------------------------------------------------------------------------
 
 
-def write_own(
-    path: _Path,
-    *,
-    merges: Merges,
-    ids: Sequence[int],
-    specials: Mapping[str, int],
-    pattern: str | None,
-    add_prefix_space: bool,
-) -> None:
-    """Write a tokenizer's settings; a merge is [left, right, id], so that its place is checked."""
-    content = {
-        "format": _FORMAT,
-        "pattern": pattern,
-        "add_prefix_space": add_prefix_space,
-        "specials": specials,
-        "bytes": ids[:256],
-        "merges": [[*pair, made] for pair, made in zip(merges, ids[256:], strict=True)],
-    }
+def save(tokenizer: Tokenizer, path: _Path) -> None:
+    """Write a tokenizer to one JSON file, which `load` reads.
+
+    Raises:
+        TypeError: a tokenizer of another kind, or one that lacks some bytes.
+    """
+    content: dict[str, object]
+    match tokenizer:
+        case BytePairTokenizer():
+            if len(tokenizer.ids) + len(tokenizer.specials) > tokenizer.vocabulary_size:
+                raise TypeError("expected a token for each byte, got none for some: keep its file")
+            made = zip(tokenizer.merges, tokenizer.ids[256:], strict=True)
+            content = {
+                "format": _Format.BYTE_PAIRS,
+                "pattern": tokenizer.pattern,
+                "add_prefix_space": tokenizer.add_prefix_space,
+                "specials": tokenizer.specials,
+                "bytes": tokenizer.ids[:256],
+                "merges": [[*pair, token_id] for pair, token_id in made],
+            }
+        case UnigramTokenizer():
+            pieces = zip(tokenizer.pieces, tokenizer.log_probs, strict=True)
+            content = {
+                "format": _Format.UNIGRAM,
+                "pattern": tokenizer.pattern,
+                "specials": [*tokenizer.specials],
+                "pieces": [[p.decode("latin-1"), v if v > -math.inf else None] for p, v in pieces],
+            }
+        case WordTokenizer():
+            content = {"format": _Format.PIECES, "kind": "words", "pieces": [*tokenizer.ids]}
+        case CharacterTokenizer():
+            content = {"format": _Format.PIECES, "kind": "characters", "pieces": [*tokenizer.ids]}
+        case ByteTokenizer():
+            content = {"format": _Format.PIECES, "kind": "bytes", "pieces": []}
+        case _:
+            raise TypeError(f"expected a tokenizer of `src.tokens`, got {tokenizer!r}")
     _write_json(path, content)
 
 
-def read_own(path: _Path, *, patterns: Collection[str | None]) -> dict:
-    """The settings in a file that `write_own` wrote, with one of these patterns."""
-    content = _read_json(path)
-    if content.get("format") != _FORMAT:
+def load(path: _Path, *, pattern: str | None = None) -> Tokenizer:
+    """The tokenizer that `save` wrote.
+
+    Args:
+        path: the file.
+        pattern: a splitting pattern that the file may have besides the usual one and none. A
+            pattern is a small program, and a stranger's may run for ever: so you name it.
+    Raises:
+        ValueError: the file is not such a file, or not whole, or not in order.
+    """
+    with naming(path):
+        content = read_json(path)
+        if (cut := content.get("pattern")) not in (None, pattern, GPT2_PATTERN, PATTERN):
+            raise ValueError(f"expected the default pattern or the one named, got {cut!r}")
+        match content:
+            case {
+                "format": _Format.BYTE_PAIRS,
+                "pattern": _,
+                "add_prefix_space": bool(prefix_space),
+                "specials": dict(specials),
+                "bytes": list(ids),
+                "merges": list(merges),
+            }:
+                pairs = [(left, right) for left, right, _ in merges]
+                ids += [token_id for _, _, token_id in merges]
+                return BytePairTokenizer(
+                    pairs, specials, pattern=cut, ids=ids, add_prefix_space=prefix_space
+                )
+            case {
+                "format": _Format.UNIGRAM,
+                "pattern": _,
+                "specials": list(specials),
+                "pieces": list(pieces),
+            }:
+                log_probs = {
+                    piece.encode("latin-1"): -math.inf if value is None else float(value)
+                    for piece, value in pieces
+                }
+                if len(log_probs) < len(pieces) or tuple(log_probs)[:256] != BYTES:
+                    raise ValueError("expected each piece once, the 256 bytes first")
+                return UnigramTokenizer(log_probs, specials=specials, pattern=cut)
+            case {"format": _Format.PIECES, "kind": "bytes", "pieces": []}:
+                return ByteTokenizer()
+            case {
+                "format": _Format.PIECES,
+                "kind": "words" | "characters" as kind,
+                "pieces": list(pieces),
+            } if all(isinstance(piece, str) for piece in pieces):
+                return WordTokenizer(pieces) if kind == "words" else CharacterTokenizer(pieces)
         raise ValueError(
-            f"expected the format {_FORMAT!r}, got {content.get('format')!r}; for other files "
-            "there are load_gpt2 and load_hugging_face"
+            f"expected a tokenizer as `save` writes it, got the format {content.get('format')!r} "
+            f"with {sorted(content)[:9]}; `load_gpt2` reads GPT-2's two files"
         )
-    pattern = _pattern(content, patterns)
-    triples = _field(content, "merges", list)
-    if not all(isinstance(triple, list) and len(triple) == 3 for triple in triples):
-        raise ValueError("expected merges as [left, right, id]")
-    return {
-        "merges": [(left, right) for left, right, _ in triples],
-        "specials": _field(content, "specials", dict),
-        "pattern": pattern,
-        "ids": _field(content, "bytes", list) + [made for _, _, made in triples],
-        "add_prefix_space": _field(content, "add_prefix_space", bool),
-    }
 
 
-def write_pieces(path: _Path, kind: str, pieces: Sequence[str]) -> None:
-    """Write the pieces of a tokenizer, without its special tokens, in the order of their ids."""
-    _write_json(path, {"format": _LIST_FORMAT, "kind": kind, "pieces": list(pieces)})
-
-
-def read_pieces(path: _Path, kind: str) -> list[str]:
-    """The pieces in a file that `write_pieces` wrote, of this kind."""
-    content = _read_json(path)
-    found = content.get("format"), content.get("kind")
-    if found != (_LIST_FORMAT, kind):
-        raise ValueError(f"expected the format {_LIST_FORMAT!r} of {kind}, got {found[0]!r}")
-    pieces = _field(content, "pieces", list)
-    if not all(isinstance(piece, str) for piece in pieces):
-        raise ValueError("expected pieces that are strings")
-    return pieces
-
-
-def write_unigram(
-    path: _Path, *, log_probs: Mapping[bytes, float], specials: Sequence[str], pattern: str | None
-) -> None:
-    """Write a unigram tokenizer: [a piece's bytes as Latin-1, its log-probability; null: -inf]."""
-    pieces = [
-        [piece.decode("latin-1"), float(value) if value > -math.inf else None]
-        for piece, value in log_probs.items()
-    ]
-    content = {"format": _UNIGRAM_FORMAT, "pattern": pattern, "specials": list(specials)}
-    _write_json(path, content | {"pieces": pieces})
-
-
-def read_unigram(path: _Path, *, patterns: Collection[str | None]) -> dict:
-    """The settings in a file that `write_unigram` wrote, with one of these patterns."""
-    content = _read_json(path)
-    if (found := content.get("format")) != _UNIGRAM_FORMAT:
-        raise ValueError(f"expected the format {_UNIGRAM_FORMAT!r}, got {found!r}")
-    log_probs = {}
-    for pair in (pairs := _field(content, "pieces", list)):
-        match pair:
-            case [str(spelled), float() | None as value]:
-                log_probs[spelled.encode("latin-1")] = -math.inf if value is None else value
-            case _:
-                raise ValueError(f"expected [piece, log-probability or null], got {pair!r}")
-    all_bytes = [bytes([byte]) for byte in range(256)]
-    if len(log_probs) < len(pairs) or [*log_probs][:256] != all_bytes:
-        raise ValueError("expected each piece once, the 256 bytes first, got them otherwise")
-    specials, pattern = _field(content, "specials", list), _pattern(content, patterns)
-    return {"log_probs": log_probs, "specials": specials, "pattern": pattern}
-
-
-def _pattern(content: Mapping, patterns: Collection[str | None]) -> str | None:
-    """The splitting pattern of a file, if it is one of these."""
-    if (pattern := content.get("pattern", "")) not in patterns:
-        raise ValueError(f"expected the default pattern or the one named, got {pattern!r}")
-    return pattern
-
-
-def kind_of(path: _Path) -> str | None:
-    """What pieces a file of ours holds: "words", "characters" or "bytes"; None: byte pairs."""
-    content = _read_json(path)
-    found = content.get("format")
-    if found not in (_FORMAT, _LIST_FORMAT):
-        hint = "; UnigramTokenizer.load reads it" if found == _UNIGRAM_FORMAT else ""
-        raise ValueError(
-            f"expected the format {_FORMAT!r} or {_LIST_FORMAT!r}, got {found!r}{hint}"
-        )
-    return None if found == _FORMAT else _field(content, "kind", str)
-
-
-# ---- GPT-2's alphabet -------------------------------------------------------------------------
+# ---- GPT-2's ----------------------------------------------------------------------------------
 
 
 def bytes_to_unicode() -> dict[int, str]:
@@ -170,60 +155,78 @@ def bytes_to_unicode() -> dict[int, str]:
     return alphabet | {byte: chr(256 + number) for number, byte in enumerate(unseen)}
 
 
-def _alphabet() -> list[str]:
-    """The characters of the bytes 0 to 255."""
+def save_gpt2(tokenizer: BytePairTokenizer, folder: _Path) -> None:
+    """Write `vocab.json` and `merges.txt` as GPT-2's authors did; the folder is made if needed.
+
+    Raises:
+        ValueError: another pattern, a prefix space, or a special token named like another.
+    """
+    if tokenizer.pattern != GPT2_PATTERN or tokenizer.add_prefix_space:
+        raise ValueError("these files hold no pattern: expected GPT-2's, and no prefix space")
     alphabet = bytes_to_unicode()
-    return [alphabet[byte] for byte in range(256)]
-
-
-def _spellings(
-    merges: Merges, ids: Sequence[int], specials: Mapping[str, int]
-) -> tuple[dict[str, int], list[list[str]]]:
-    """All tokens and all merges in GPT-2's alphabet, special tokens under their names."""
-    spelled = _alphabet()
-    for left, right in merges:
-        spelled.append(spelled[left] + spelled[right])
-    vocab = dict(zip(spelled, ids, strict=True))
-    if twice := vocab.keys() & specials.keys():
+    spelled = [
+        "".join(alphabet[byte] for byte in tokenizer.token_bytes(token_id))
+        for token_id in tokenizer.ids
+    ]
+    vocab = dict(zip(spelled, tokenizer.ids, strict=True))
+    if twice := vocab.keys() & tokenizer.specials.keys():
         raise ValueError(f"expected special tokens named like no token, got {sorted(twice)}")
-    by_id = dict(sorted([*vocab.items(), *specials.items()], key=lambda item: item[1]))
-    return by_id, [[spelled[left], spelled[right]] for left, right in merges]
+    vocab |= tokenizer.specials
+    pairs = [f"{spelled[left]} {spelled[right]}" for left, right in tokenizer.merges]
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    _write_json(Path(folder, GPT2_FILES[0]), dict(sorted(vocab.items(), key=lambda one: one[1])))
+    write_text(Path(folder, GPT2_FILES[1]), "\n".join(["#version: 0.2", *pairs, ""]))
+
+
+def load_gpt2(
+    folder: _Path, specials: Collection[str] = (END,), *, names: tuple[str, str] = GPT2_FILES
+) -> BytePairTokenizer:
+    """The tokenizer of a folder with GPT-2's `vocab.json` and `merges.txt`.
+
+    Args:
+        folder: where both files are.
+        specials: which entries of the vocabulary are special tokens: the files do not tell.
+        names: of the two files.
+    Raises:
+        ValueError: a file is not such a file, not whole or not in order, or both disagree.
+    """
+    with naming(folder):
+        vocab = read_json(Path(folder, names[0]))
+        lines = Path(folder, names[1]).read_bytes().decode().splitlines()
+        if lines and lines[0].startswith("#version"):
+            del lines[0]
+        if absent := set(specials) - vocab.keys():
+            raise ValueError(f"expected the special tokens {sorted(absent)} in {names[0]}")
+        pairs = [pair_of_spellings(line) for line in lines if line]
+        named = {name: vocab[name] for name in specials}
+        return BytePairTokenizer(**from_spellings(vocab, pairs, named))
 
 
 def from_spellings(
     vocab: Mapping[str, int], merges: Sequence[tuple[str, str]], specials: Mapping[str, int]
 ) -> dict:
-    """The settings of tokens spelled in GPT-2's alphabet.
+    """Arguments for `BytePairTokenizer`, of tokens that are spelled in GPT-2's alphabet.
 
     Every entry of the vocabulary must be a byte, made by a merge, or special: otherwise merges are
     missing, and texts would be encoded differently without a word.
     """
-    spelled = _alphabet()
-    spelled += [left + right for left, right in merges]
+    alphabet = bytes_to_unicode()
+    spelled = [alphabet[byte] for byte in range(256)] + [left + right for left, right in merges]
     numbers = {token: number for number, token in enumerate(spelled)}
-    for kind, wanted in (("bytes", spelled[:256]), ("merges", spelled[256:])):
-        if absent := [token for token in wanted if token not in vocab]:
-            raise ValueError(
-                f"expected the vocabulary to hold all {kind}, got none for {absent[0]!r}"
-            )
     if unmade := vocab.keys() - numbers.keys() - specials.keys():
         raise ValueError(
             f"expected a merge for each entry of the vocabulary, or its name among the special "
             f"tokens, got {len(unmade)} others, such as {min(unmade)!r}; is it a special token "
             "(specials=), or was a file cut off?"
         )
-    for name in specials.keys() & vocab.keys():
-        if vocab[name] != specials[name] or name in numbers:
-            raise ValueError(f"expected one meaning for {name!r}, got a token and a special token")
-    for left, right in merges:
-        # Not {left, right} - numbers.keys(), which walks through all the keys, for each merge.
-        if absent := [part for part in (left, right) if part not in numbers]:
-            raise ValueError(f"expected merges of known tokens, got {sorted(absent)}")
-    return {
-        "merges": [(numbers[left], numbers[right]) for left, right in merges],
-        "ids": [vocab[token] for token in spelled],
-        "specials": specials,
-    }
+    try:
+        pairs = [(numbers[left], numbers[right]) for left, right in merges]
+        ids = [vocab[token] for token in spelled]
+    except KeyError as error:
+        raise ValueError(
+            f"expected a vocabulary of all bytes and all that is merged, got none for {error}"
+        ) from None
+    return {"merges": pairs, "ids": ids, "specials": specials}
 
 
 def pair_of_spellings(merge: str | Sequence[str]) -> tuple[str, str]:
@@ -234,166 +237,48 @@ def pair_of_spellings(merge: str | Sequence[str]) -> tuple[str, str]:
     return parts[0], parts[1]
 
 
-# ---- GPT-2's files ----------------------------------------------------------------------------
+# ---- folders ----------------------------------------------------------------------------------
 
 
-def write_gpt2(
-    folder: _Path, merges: Merges, ids: Sequence[int], specials: Mapping[str, int]
-) -> None:
-    """Write `vocab.json` and `merges.txt`."""
-    vocab, pairs = _spellings(merges, ids, specials)
-    Path(folder).mkdir(parents=True, exist_ok=True)
-    _write_json(Path(folder, "vocab.json"), vocab)
-    lines = ["#version: 0.2", *map(" ".join, pairs), ""]
-    write_text(Path(folder, "merges.txt"), "\n".join(lines))
+def open_tokenizer(folder: _Path) -> Tokenizer:
+    """The tokenizer of a run or of a released model: GPT-2's two files, or our `tokenizer.json`.
 
-
-def read_gpt2(
-    folder: _Path,
-    specials: Collection[str],
-    *,
-    names: tuple[str, str] = ("vocab.json", "merges.txt"),
-) -> dict:
-    """The settings in `vocab.json` and `merges.txt`, of which these entries are special tokens."""
-    of_ids, of_merges = names
-    vocab = _read_json(Path(folder, of_ids))
-    lines = _read(Path(folder, of_merges)).split("\n")
-    if lines[0].startswith("#version"):
-        del lines[0]
-    if absent := set(specials) - set(vocab):
-        raise ValueError(f"expected the special tokens {sorted(absent)} in {of_ids}")
-    pairs = [pair_of_spellings(line.removesuffix("\r")) for line in lines if line]
-    return from_spellings(vocab, pairs, {name: vocab[name] for name in specials})
-
-
-# ---- Hugging Face's file ----------------------------------------------------------------------
-
-
-def write_hugging_face(
-    path: _Path,
-    *,
-    merges: Merges,
-    ids: Sequence[int],
-    specials: Mapping[str, int],
-    pattern: str | None,
-    add_prefix_space: bool,
-    gpt2_pattern: str,
-) -> None:
-    """Write a `tokenizer.json`; whatever its format has besides is written as off."""
-    if pattern not in (None, gpt2_pattern):
-        raise ValueError(f"expected GPT-2's pattern or none, got {pattern!r}")
-    vocab, pairs = _spellings(merges, ids, specials)
-    level = {"type": "ByteLevel", "add_prefix_space": add_prefix_space, "trim_offsets": False}
-    level |= {"use_regex": pattern is not None}
-    flags = {**dict.fromkeys(_OTHER_ADDED, False), "normalized": False, "special": True}
-    ordered = sorted(specials.items(), key=lambda special: special[1])
-    added = [{"id": number, "content": name, **flags} for name, number in ordered]
-    model = {"type": "BPE", "unk_token": None, "fuse_unk": False, **_OTHER_BPE}
-    content: dict[str, object] = {"version": "1.0", "truncation": None, "padding": None}
-    content |= {
-        "added_tokens": added,
-        "normalizer": None,
-        "pre_tokenizer": level,
-        "post_processor": None,
-    }
-    content |= {"decoder": level, "model": {**model, "vocab": vocab, "merges": pairs}}
-    _write_json(path, content)
-
-
-def read_hugging_face(path: _Path, specials: Collection[str], *, gpt2_pattern: str) -> dict:
-    """The settings in a `tokenizer.json`, or a refusal of what would give other ids than ours.
-
-    Special tokens are those that the file names, and these entries of its vocabulary.
+    Raises:
+        FileNotFoundError: the folder holds neither. ValueError: a file is damaged.
     """
-    content = _read_json(path)
-    level, model = _field(content, "pre_tokenizer", dict), _field(content, "model", dict)
-    level.setdefault("use_regex", True)  # absent in older files, as in GPT-2's own
-    model.setdefault("type", "BPE")  # so is this; the fields below are those of no other type
-    added, vocab = _field(content, "added_tokens", list), _field(model, "vocab", dict)
-    named = {_field(token, "content", str): _field(token, "id", int) for token in added}
-    if absent := sorted(set(specials) - named.keys() - vocab.keys()):
-        raise ValueError(f"expected the special tokens {absent} in the file, got none so named")
-    named |= {name: vocab[name] for name in specials if name not in named}
-    _check_hugging_face(content, level, model, added)
-    pairs = [pair_of_spellings(pair) for pair in _field(model, "merges", list)]
-    return {
-        **from_spellings(vocab, pairs, named),
-        "pattern": gpt2_pattern if _field(level, "use_regex", bool) else None,
-        "add_prefix_space": _field(level, "add_prefix_space", bool),
-    }
+    if all(Path(folder, name).exists() for name in GPT2_FILES):
+        return load_gpt2(folder)
+    if (path := Path(folder, "tokenizer.json")).exists():
+        return load(path)
+    raise FileNotFoundError(
+        f"expected a tokenizer in {folder}, vocab.json and merges.txt or tokenizer.json, found "
+        "neither; `src.gpt.pretrained.download` fetches one together with the weights"
+    )
 
 
-def _check_hugging_face(content: dict, level: dict, model: dict, added: list) -> None:
-    """Refuse what would give other ids than ours, and say what it was."""
-    types = [_field(part, "type", str) for part in (model, level)]
-    if types != ["BPE", "ByteLevel"]:
-        raise ValueError(f"expected a model BPE and a pre-tokenizer ByteLevel, got {types}")
-    post = content.get("post_processor")
-    if not _adds_nothing(post):
-        raise ValueError(
-            "expected no post-processor, ByteLevel, or a template that adds no token, got "
-            f"{json.dumps(post)[:200]}"
-        )
-    asked = [(name, content.get(name)) for name in ("normalizer", "truncation", "padding")]
-    asked += [(name, model.get(name)) for name in _OTHER_BPE]
-    asked += [(name, token.get(name)) for token in added for name in _OTHER_ADDED]
-    asked += [("special", False) for token in added if not token.get("special")]
-    if refused := [(name, value) for name, value in asked if value or name == "special"]:
-        raise ValueError(f"expected nothing that would give other ids than ours, got {refused}")
+def fetched(name: str, files: Sequence[str], folder: _Path | None = None) -> Path:
+    """The folder of files of a GPT-2 that OpenAI published, fetched unless they are there already.
 
+    No token is sent, whatever is set. `HF_ENDPOINT` names another server.
 
-def _adds_nothing(post: object) -> bool:
-    """Whether a post-processor leaves the ids as they are: `transformers` writes such templates."""
-    match post:
-        case None | {"type": "ByteLevel"}:  # which only moves offsets
-            return True
-        case {"type": "TemplateProcessing", "single": [{"Sequence": {"id": "A"}}]}:
-            return True
-        case {"type": "Sequence", "processors": [*parts]}:
-            return all(map(_adds_nothing, parts))
-    return False
+    Args:
+        name: "gpt2", "gpt2-medium" and so on.
+        files: their names.
+        folder: where they are kept; None: the cache of `huggingface_hub`.
+    Raises:
+        OSError: a file could not be fetched.
+    """
+    import huggingface_hub
 
-
-_OTHER_BPE = {
-    "dropout": None,
-    "continuing_subword_prefix": None,
-    "end_of_word_suffix": None,
-    "byte_fallback": False,
-    "ignore_merges": False,
-}
-_OTHER_ADDED = ["single_word", "lstrip", "rstrip"]
+    repository, place = f"openai-community/{name}", Path(folder) if folder else None
+    paths = [
+        huggingface_hub.hf_hub_download(repository, file, local_dir=place, token=False)
+        for file in files
+    ]
+    return Path(paths[0]).parent
 
 
 # ---- reading and writing ----------------------------------------------------------------------
-
-
-def _read(path: _Path) -> str:
-    path = Path(path)
-    if (size := path.stat().st_size) > _LARGEST_FILE:
-        raise ValueError(f"expected at most {_LARGEST_FILE:,} bytes in {path.name}, got {size:,}")
-    try:
-        return path.read_bytes().decode()
-    except UnicodeDecodeError as error:
-        raise ValueError(f"expected UTF-8 in {path.name}: {error}") from None
-
-
-def _read_json(path: _Path) -> dict:
-    text, name = _read(path), Path(path).name
-    try:
-        content = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"expected JSON in {name}, got none: {error}; was it cut off?") from None
-    if not isinstance(content, dict):
-        raise ValueError(f"expected a JSON object in {name}, got {type(content).__name__}")
-    return content
-
-
-def _field(content: object, name: str, kind: type[_Kind]) -> _Kind:
-    """One entry, which must be there and be of this kind."""
-    value = content.get(name) if isinstance(content, dict) else None
-    if type(value) is not kind:
-        raise ValueError(f"expected {name!r} as {kind.__name__}, got {type(value).__name__}")
-    return value
 
 
 @contextlib.contextmanager
@@ -401,8 +286,20 @@ def naming(path: _Path) -> Iterator[None]:
     """Say which file an error is about."""
     try:
         yield
-    except (ValueError, TypeError, RecursionError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ValueError(f"{path}: {error}") from error
+
+
+def read_json(path: _Path) -> dict:
+    """The object in a JSON file."""
+    content, why = None, "another kind of value"
+    try:
+        content = json.loads(Path(path).read_bytes())
+    except (ValueError, RecursionError) as error:
+        why = str(error)
+    if not isinstance(content, dict):
+        raise ValueError(f"expected a JSON object in {Path(path).name}, got {why}; was it cut off?")
+    return content
 
 
 def _write_json(path: _Path, content: object) -> None:

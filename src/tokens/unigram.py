@@ -18,7 +18,6 @@ in logarithms and plain Python. Source: Kudo 2018, section 3. Derived in `tokens
 from __future__ import annotations
 
 import math
-import os
 import random
 import warnings
 from collections import Counter
@@ -28,7 +27,6 @@ from itertools import chain, repeat
 from typing import NamedTuple
 
 from ..tools.progress import progress as progress_bar
-from . import files
 from .bpe import count_words, split_words
 from .bytes import END, Tokenizer, check_text, enumerated, special_names
 
@@ -39,6 +37,7 @@ ESCAPE = 1e-5  # the probability that a token is a byte drawn blindly, so that n
 _FLOOR = ESCAPE / len(BYTES)
 _MOST = 1 - 1e-12  # no posterior is taken for larger: 1 - m would be rounding and nothing else
 _CACHED_WORDS = 1 << 16
+_SEEDS, _KEPT = 10, 0.75  # tokens to start from for each to be learnt; the share a pruning leaves
 
 # For each place, the edges that end there: (place where the edge starts, id of its token). Longer
 # tokens come first.
@@ -88,15 +87,13 @@ def backward(edges: Lattice, log_probs: Sequence[float]) -> list[float]:
     Returns:
         n + 1 numbers, nats. The last is 0, the first the log-probability of the word.
     """
-    terms: list[list[float]] = [[] for _ in edges]
+    terms: list[list[float]] = [[] for _ in edges]  # of the edges that begin at each place
     beta = [0.0] * len(edges)
-    for end in range(len(edges) - 1, 0, -1):
+    for end in reversed(range(len(edges))):
         if end < len(edges) - 1:
             beta[end] = _log_sum(terms[end])
         for start, token in edges[end]:
             terms[start].append(log_probs[token] + beta[end])
-    if terms[0]:
-        beta[0] = _log_sum(terms[0])
     return beta
 
 
@@ -184,10 +181,7 @@ def sample_path(
 def _possible(total: float) -> float:
     """The log-probability of a word, if it has a segmentation at all."""
     if total == -math.inf:
-        raise ValueError(
-            "expected a word that some row of tokens spells, got one that none does: add the "
-            "missing bytes as tokens"
-        )
+        raise ValueError("expected a word that some row of tokens spells: are bytes missing?")
     return total
 
 
@@ -337,12 +331,8 @@ class UnigramTokenizer(Tokenizer):
             ValueError: an empty token, a log-probability that is none, a name given twice, a
                 pattern with groups.
         """
-        for piece, value in log_probs.items():
-            if not piece or not value <= 0:
-                raise ValueError(
-                    f"expected tokens that are not empty, with log-probabilities of at most 0; "
-                    f"got {value!r} for {piece!r}"
-                )
+        if b"" in log_probs or not all(value <= 0 for value in log_probs.values()):
+            raise ValueError("expected tokens that are not empty, with log-probs of at most 0")
         if (total := math.fsum(map(math.exp, log_probs.values()))) > 1.001:
             raise ValueError(f"expected probabilities that sum to at most 1, got {total:.4f}")
         complete = dict.fromkeys(BYTES, math.log(_FLOOR)) | dict(log_probs)
@@ -363,9 +353,6 @@ class UnigramTokenizer(Tokenizer):
         text: str | Iterable[str],
         vocabulary_size: int,
         *,
-        n_seeds: int | None = None,
-        longest: int = 16,
-        kept: float = 0.75,
         em_steps: int = 2,
         pattern: str | None = PATTERN,
         specials: Iterable[str] = (END,),
@@ -374,12 +361,11 @@ class UnigramTokenizer(Tokenizer):
     ) -> UnigramTokenizer:
         """A tokenizer learnt from text: seeds, then EM and pruning by turns, then EM.
 
+        It starts from ten times as many tokens as are to be learnt; a pruning leaves 3 of 4.
+
         Args:
             text: one text, or an iterable of texts, of which one at a time is held in memory.
             vocabulary_size: bytes and special tokens included.
-            n_seeds: tokens to start from; None: ten times as many as are to be learnt.
-            longest: characters of the longest token.
-            kept: the share of the tokens that a pruning leaves.
             em_steps: steps of EM before each pruning, and after the last.
             pattern, specials: as for the constructor.
             progress: whether to show a bar.
@@ -392,22 +378,18 @@ class UnigramTokenizer(Tokenizer):
                 or holds a lone surrogate, or an option is out of range.
         """
         specials = special_names(specials)
-        wanted = vocabulary_size - len(BYTES) - len(specials)
-        if wanted < 0:
+        smallest = len(BYTES) + len(specials)
+        wanted = vocabulary_size - smallest
+        if wanted < 0 or em_steps < 1:
             raise ValueError(
-                f"expected a vocabulary_size of at least {len(BYTES) + len(specials)}, 256 bytes "
-                f"and {len(specials)} special tokens, got {vocabulary_size}"
-            )
-        if not 0 < kept < 1 or em_steps < 1 or longest < 1:
-            raise ValueError(
-                "expected kept between 0 and 1, em_steps and longest at least 1; "
-                f"got kept={kept!r}, em_steps={em_steps!r}, longest={longest!r}"
+                f"expected a vocabulary_size of at least {smallest} and a step of EM or more, got "
+                f"{vocabulary_size} and {em_steps=}"
             )
         words = count_words(text, pattern)
         if not any(words):
             raise ValueError("expected some text, got none")
         spelt = {word.encode(): frequency for word, frequency in words.items()}
-        seeds = seed_pieces(words, 10 * wanted if n_seeds is None else n_seeds, longest=longest)
+        seeds = seed_pieces(words, _SEEDS * wanted)
         if len(seeds) < wanted:
             warnings.warn(
                 f"the text has {len(seeds)} substrings to begin with, so the vocabulary has "
@@ -420,16 +402,12 @@ class UnigramTokenizer(Tokenizer):
                 byte_counts[value] += frequency
         sizes = [len(seeds)]  # after each round; the last round prunes nothing
         while sizes[-1] > wanted:
-            sizes.append(max(wanted, int(kept * sizes[-1])))
+            sizes.append(max(wanted, int(_KEPT * sizes[-1])))
         sizes = [*sizes[1:], sizes[-1]]
-        log_probs = _fit(
-            spelt,
-            [piece for piece, _ in seeds],
-            [*byte_counts, *(count for _, count in seeds)],
-            progress_bar(sizes, "training") if progress else sizes,
-            em_steps,
-            report,
-        )
+        counts = [*byte_counts, *(count for _, count in seeds)]
+        pieces = [*BYTES, *(piece for piece, _ in seeds)]
+        rounds = progress_bar(sizes, "training") if progress else sizes
+        log_probs = _fit(spelt, pieces, counts, rounds, em_steps, report)
         learnt = sorted(log_probs.keys() - set(BYTES), key=lambda w: (-log_probs[w], w))
         ordered = {piece: log_probs[piece] for piece in chain(BYTES, learnt)}
         return cls(ordered, pattern=pattern, specials=specials)
@@ -464,29 +442,6 @@ class UnigramTokenizer(Tokenizer):
         check_text(word)
         return posteriors(self._lattice(word.encode()), self.log_probs)
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write everything to one JSON file, which `load` reads."""
-        log_probs = dict(zip(self.pieces, self.log_probs, strict=True))
-        files.write_unigram(
-            path, log_probs=log_probs, specials=[*self.specials], pattern=self.pattern
-        )
-
-    @classmethod
-    def load(
-        cls, path: str | os.PathLike[str], *, pattern: str | None = PATTERN
-    ) -> UnigramTokenizer:
-        """The tokenizer that `save` wrote.
-
-        Args:
-            path: the file.
-            pattern: one that the file may have besides `PATTERN` and none, as for
-                `BytePairTokenizer.load`.
-        Raises:
-            ValueError: the file is not such a file, or not whole, or not in order.
-        """
-        with files.naming(path):
-            return cls(**files.read_unigram(path, patterns=(None, PATTERN, pattern)))
-
     def _words(self, text: str) -> Iterator[bytes]:
         check_text(text)
         return map(str.encode, split_words(text, self.pattern))
@@ -501,14 +456,14 @@ class UnigramTokenizer(Tokenizer):
 
 def _fit(
     words: Mapping[bytes, int],
-    seeds: Sequence[bytes],
-    weights: Sequence[float],
+    pieces: list[bytes],
+    counts: Sequence[float],
     sizes: Iterable[int],
     em_steps: int,
     report: Callable[[Step], object] | None,
 ) -> dict[bytes, float]:
     """EM and then pruning, round by round, to as many tokens besides the bytes as `sizes` says."""
-    pieces, log_probs = [*BYTES, *seeds], _with_floor(weights)
+    log_probs = _with_floor(counts)
     for size in sizes:
         ids = {piece: token for token, piece in enumerate(pieces)}
         longest = max(map(len, pieces))
@@ -521,10 +476,9 @@ def _fit(
                 log_probs = maximise(expected.counts, log_probs)
         if size < len(pieces) - len(BYTES):
             left = _worth_most(pieces, expected.losses, size)
+            counts = [expected.counts[token] for token in left]
+            log_probs = maximise(counts, [log_probs[token] for token in left])
             pieces = [pieces[token] for token in left]
-            log_probs = maximise(
-                [expected.counts[token] for token in left], [log_probs[token] for token in left]
-            )
     return dict(zip(pieces, log_probs, strict=True))
 
 

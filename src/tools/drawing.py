@@ -21,11 +21,14 @@ import math
 import re
 import xml.etree.ElementTree as ET
 from collections.abc import Sequence
+from html import escape
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from .figures import BLUE, GREEN, ORANGE, RED
+from .figures import BLUE, GREEN, ORANGE, RED, filled
+from .tables import as_text
 
 WIDTH = 640  # of a sheet
 SIZE = 18  # of letters; only an index is smaller
@@ -41,16 +44,10 @@ _INKS = {
     "green": ("#00735a", "#1fb98c"),
     "red": ("#b04a00", "#f0884a"),
 }
+_INK = {name: f"var(--{name})" for name in _INKS}
 _FILLS = {"grey": "#7b8794", "blue": BLUE, "orange": ORANGE, "green": GREEN, "red": RED}
 _TINT, _STRONG = "0.2", "0.45"
-_STYLE = """
-#ID text{font:SIZEpx 'Helvetica Neue',Helvetica,Arial,'Liberation Sans',sans-serif}
-#ID .m{font-family:'STIX Two Text','Times New Roman',Times,'Liberation Serif',serif}
-#ID .m{font-style:italic}
-#ID{LIGHT}
-@media (prefers-color-scheme:dark){#ID:not([data-theme=light] *){DARK}}
-[data-theme=dark] #ID{DARK}
-"""
+_SHEET = Path(__file__).with_name("drawing.svg")
 # Widths in Helvetica, in thousandths of the size of the letters.
 _WIDTHS = {
     222: "ijl'’",
@@ -69,6 +66,7 @@ _WIDTHS = {
     1000: "—…→←↑↓",
 }
 _WIDTH_OF = {letter: width for width, letters in _WIDTHS.items() for letter in letters}
+_LOOKS = {"plain": {}, "letters": {"class": "m"}, "index": {"font-size": f"{INDEX:.0%}", "dy": "4"}}
 _PART = re.compile(r"\*(?P<letters>[^*]+)\*(?:_(?P<index>\w+))?|(?P<plain>[^*]+)")
 
 
@@ -106,6 +104,9 @@ class Box(NamedTuple):
         return self.right, self.centre[1]
 
 
+Label = tuple[Box, str]  # its room, and what it says
+
+
 def text_width(said: str, *, size: float = SIZE, bold: bool = False) -> float:
     """How wide a text is in Helvetica: c, a, t have 0.500, 0.556, 0.278 of the size.
 
@@ -128,21 +129,16 @@ def text_width(said: str, *, size: float = SIZE, bold: bool = False) -> float:
     return wide * size / 1000 * (16 / 15 if bold else 1)
 
 
-def written(value: object, *, digits: int | None = None) -> str:
+def written(value: str | float, *, digits: int | None = None) -> str:
     """A number as a drawing shows it: a real minus sign, and ∞ for infinity.
 
     Args:
         value: a number, or a text, which stays what it is.
         digits: behind the point; None writes whole numbers without a point, others with 2 digits.
     """
-    if isinstance(value, str):
-        return value
-    number = float(value)  # type: ignore[arg-type]
-    if math.isinf(number):
-        return "∞" if number > 0 else "−∞"
-    if digits is None:
-        digits = 0 if number.is_integer() else 2
-    return f"{number:,.{digits}f}".replace("-", "−")
+    if digits is None and not isinstance(value, str):
+        digits = 0 if float(value).is_integer() else 2
+    return as_text(value, f",.{digits}f")
 
 
 class Drawing:
@@ -159,7 +155,7 @@ class Drawing:
         self._name = "drawing-" + re.sub(r"\W+", "-", title.lower()).strip("-")
         self._top, self._bottom = math.inf, 0.0
         self._ground, self._shapes = ET.Element("g"), ET.Element("g")  # tints lie below the rest
-        self._labels: list[tuple[Box, str]] = []
+        self._labels: list[Label] = []
         self._lines: list[tuple[Point, Point]] = []
 
     def text(
@@ -196,7 +192,7 @@ class Drawing:
         room = Box(left, y - size / 2, left + wide, y + size / 2)
         self._take(room, said)
         node = self._add(
-            "text", x=x, y=y + 0.36 * size, text_anchor=align, fill=_ink(colour), textLength=wide
+            "text", x=x, y=y + 0.36 * size, text_anchor=align, fill=_INK[colour], textLength=wide
         )
         node.set("lengthAdjust", "spacingAndGlyphs")
         if bold or size != SIZE:
@@ -279,25 +275,20 @@ class Drawing:
         Returns:
             A box for each row.
         Raises:
-            ValueError: there are more than two axes or not as many labels as rows, or as for
-                `Drawing.box`.
+            ValueError: as for `Drawing.box`.
         """
         table = np.asarray(values)
         grid = table[:, None] if table.ndim == 1 else table
-        if grid.ndim != 2 or (rows and len(rows) != len(grid)):
-            raise ValueError(
-                f"expected one or two axes and a label for each row, "
-                f"got shape {table.shape} and {len(rows)} labels"
-            )
         wide, high = size
         ink = colour if colour != "grey" else "ink"
         middle = left + grid.shape[1] * wide / 2
         if name:
             self.text(middle, top - (40 if shape else 14), name, colour=ink, bold=True)
         if shape:
-            self.text(middle, top - 15, _shape(table), colour="grey")
-        fuller = np.broadcast_to(_column(strong), grid.shape)
-        masked = np.broadcast_to(_column(hatched), grid.shape)
+            self.text(middle, top - 15, str(table.shape), colour="grey")
+        fuller, masked = (  # for each cell, or for each row
+            np.broadcast_to(np.asarray(each).T, grid.T.shape).T for each in (strong, hatched)
+        )
         for (row, column), value in np.ndenumerate(grid):
             self.box(
                 left + column * wide + 1,
@@ -324,15 +315,13 @@ class Drawing:
         Raises:
             ValueError: it crosses a label or leaves the sheet.
         """
-        for start, end in itertools.pairwise(points):
-            for room, said in self._labels:
-                if _crosses(start, end, room):
-                    raise ValueError(f"a line from {start} to {end} crosses the label {said!r}")
-            self._lines.append((start, end))
+        lines = list(itertools.pairwise(points))
+        _check_crossings(lines, self._labels)
+        self._lines += lines
         for x, y in points:
             self._inside(Box(x, y, x, y), "a line")
         path = "M" + "L".join(f"{_number(x)} {_number(y)}" for x, y in points)
-        self._add("path", d=path, fill="none", stroke=_ink(colour), stroke_width=width)
+        self._add("path", d=path, fill="none", stroke=_INK[colour], stroke_width=width)
 
     def arrow(self, *points: Point, colour: str = "grey", width: float = 2, gap: float = 4) -> None:
         """A line with a head at its last point.
@@ -353,7 +342,7 @@ class Drawing:
         half = 2.5 + 1.1 * width
         sides = [(neck[0] + s * half * across[0], neck[1] + s * half * across[1]) for s in (1, -1)]
         corners = " ".join(f"{_number(x)},{_number(y)}" for x, y in (end, *sides))
-        self._add("polygon", points=corners, fill=_ink(colour))
+        self._add("polygon", points=corners, fill=_INK[colour])
 
     def plus(self, x: float, y: float, *, radius: float = 13) -> Box:
         """A sign that two things are added here.
@@ -376,42 +365,23 @@ class Drawing:
     def _repr_svg_(self) -> str:
         top = math.floor(min(self._top, self._bottom)) - 4
         high = math.ceil(self._bottom) + 4 - top
-        sheet = ET.Element(
-            "svg",
-            {
-                "xmlns": "http://www.w3.org/2000/svg",
-                "id": self._name,
-                "role": "img",
-                "width": _number(self.width),
-                "height": str(high),
-                "viewBox": f"0 {top} {_number(self.width)} {high}",
-                "aria-labelledby": f"{self._name}-title {self._name}-desc",
-            },
-        )
-        ET.SubElement(sheet, "title", id=f"{self._name}-title").text = self.title
-        ET.SubElement(sheet, "desc", id=f"{self._name}-desc").text = self.description
         light, dark = (
             ";".join(f"--{name}:{inks[which]}" for name, inks in _INKS.items()) for which in (0, 1)
         )
         parts = {"ID": self._name, "SIZE": str(SIZE), "LIGHT": light, "DARK": dark}
-        style = re.sub("|".join(parts), lambda part: parts[part[0]], _STYLE)
-        ET.SubElement(sheet, "style").text = style
-        hatch = {"id": f"{self._name}-hatch", "width": "6", "height": "6"}
-        hatch |= {"patternUnits": "userSpaceOnUse", "patternTransform": "rotate(45)"}
-        pattern = ET.SubElement(ET.SubElement(sheet, "defs"), "pattern", hatch)
-        stripe = {"d": "M0 0V7", "stroke": _ink("grey"), "stroke-width": "1.2"}
-        ET.SubElement(pattern, "path", stripe | {"stroke-opacity": ".4"})
-        sheet.extend([self._ground, self._shapes])
-        return ET.tostring(sheet, encoding="unicode")
+        parts |= {"WIDTH": _number(self.width), "HEIGHT": str(high), "TOP": str(top)}
+        parts |= {
+            "TITLE": escape(self.title, quote=False),
+            "DESCRIPTION": escape(self.description, quote=False),
+        }
+        layers = (self._ground, self._shapes)
+        parts["SHAPES"] = "".join(ET.tostring(each, encoding="unicode") for each in layers)
+        return filled(_SHEET.read_text(encoding="utf-8").rstrip(), parts)
 
     def _add(self, tag: str, **attributes: float | str) -> ET.Element:
-        named = {
-            name if name == "textLength" else name.replace("_", "-"): value
-            if isinstance(value, str)
-            else _number(value)
-            for name, value in attributes.items()
-        }
-        node = ET.SubElement(self._ground if tag == "rect" else self._shapes, tag, named)
+        node = ET.SubElement(self._ground if tag == "rect" else self._shapes, tag)
+        for name, value in attributes.items():
+            node.set(name.replace("_", "-"), value if isinstance(value, str) else _number(value))
         node.tail = "\n"
         return node
 
@@ -423,69 +393,38 @@ class Drawing:
     def _take(self, room: Box, said: str) -> None:
         self._inside(room, said)
         for other, what in self._labels:
-            if _overlap(room, other):
+            wide = min(room.right, other.right) - max(room.left, other.left)
+            high = min(room.bottom, other.bottom) - max(room.top, other.top)
+            if wide > 0 and high > 0:
                 raise ValueError(f"the labels {said!r} and {what!r} overlap: {room} and {other}")
-        for start, end in self._lines:
-            if _crosses(start, end, room):
-                raise ValueError(f"a line from {start} to {end} crosses the label {said!r}")
+        _check_crossings(self._lines, [(room, said)])
         self._labels.append((room, said))
-
-
-def _ink(colour: str) -> str:
-    if colour not in _INKS:
-        raise ValueError(f"expected a colour among {', '.join(_INKS)}, got {colour!r}")
-    return f"var(--{colour})"
 
 
 def _number(value: float) -> str:
     return f"{value:.2f}".rstrip("0").rstrip(".")
 
 
-def _shape(table: np.ndarray) -> str:
-    return str(tuple(table.shape))
-
-
-def _column(flags: Any) -> np.ndarray:
-    flags = np.asarray(flags, dtype=bool)
-    return flags[:, None] if flags.ndim == 1 else flags
-
-
 def _write(node: ET.Element, said: str) -> None:
     """Put a text into an element, with the letters of formulas in italics and indices lower."""
     back = ""  # how far up the next part goes, after an index
     for part in _PART.finditer(said):
-        for kind in ("plain", "letters", "index"):
-            if part[kind]:
-                span = ET.SubElement(node, "tspan")
-                span.text = part[kind]
-                if kind == "letters":
-                    span.set("class", "m")
-                if kind == "index":
-                    span.set("font-size", f"{INDEX:.0%}")
-                if kind == "index" or back:
-                    span.set("dy", "4" if kind == "index" else back)
+        for kind, text in part.groupdict().items():
+            if text:
+                span = ET.SubElement(node, "tspan", _LOOKS[kind])
+                span.text = text
+                if back and kind != "index":
+                    span.set("dy", back)
                 back = "-4" if kind == "index" else ""
 
 
-def _overlap(one: Box, two: Box) -> bool:
-    wide = min(one.right, two.right) - max(one.left, two.left)
-    high = min(one.bottom, two.bottom) - max(one.top, two.top)
-    return wide > 0 and high > 0
-
-
-def _crosses(start: Point, end: Point, room: Box) -> bool:
-    """Whether a piece of the line from start to end lies within a box (Liang and Barsky 1984)."""
-    first, last = 0.0, 1.0
-    sides = ((room.left, room.right), (room.top, room.bottom))
-    for begin, finish, (low, high) in zip(start, end, sides, strict=True):
-        step = finish - begin
-        if step == 0:
-            if not low < begin < high:
-                return False
-            continue
-        enter, leave = sorted(((low - begin) / step, (high - begin) / step))
-        first, last = max(first, enter), min(last, leave)
-    return first < last
+def _check_crossings(lines: Sequence[tuple[Point, Point]], labels: Sequence[Label]) -> None:
+    """Refuse a line of which one of 1,000 points lies within a label."""
+    for start, end in lines:
+        x, y = np.linspace(start, end, 1_000).T
+        for room, said in labels:
+            if np.any((room.left < x) & (x < room.right) & (room.top < y) & (y < room.bottom)):
+                raise ValueError(f"a line from {start} to {end} crosses the label {said!r}")
 
 
 def _towards(start: Point, end: Point, distance: float) -> Point:

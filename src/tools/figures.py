@@ -11,7 +11,8 @@ import io
 import json
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
 import numpy as np
@@ -27,70 +28,33 @@ if TYPE_CHECKING:
     from IPython.display import HTML
 
 INK = "#777777"  # 4.5 : 1 on white, 4 : 1 on the dark theme
-BLUE, ORANGE, GREEN, RED, PURPLE, SKY = (
-    "#0F83C9",
-    "#E69F00",
-    "#009E73",
-    "#D55E00",
-    "#CC79A7",
-    "#56B4E9",
-)
+BLUE, ORANGE, GREEN = "#0F83C9", "#E69F00", "#009E73"
+RED, PURPLE, SKY = "#D55E00", "#CC79A7", "#56B4E9"
 PHONE = 4.2  # inches; the width of a figure whose letters need not shrink on a phone
 _COLOURS = (BLUE, ORANGE, GREEN, RED, PURPLE, SKY)
 _DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 3)))
 _MARKERS = ("o", "s", "^", "D", "v", "P")
-
-_INTERACTIVE = """
-<style>
-#NAME { border: 1px solid currentColor; border-radius: 6px; padding: .75rem;
-  max-width: 40rem; text-align: left; }
-#NAME :is(input, button, select) { font: inherit; color: inherit; min-height: 44px; }
-#NAME :is(input:not([type=range]), button, select) { background: transparent;
-  border: 1px solid currentColor; border-radius: 4px; padding: 0 .6rem; }
-#NAME option { color: CanvasText; background: Canvas; }
-#NAME input { width: 100%; box-sizing: border-box; }
-#NAME [type=range] { accent-color: var(--pst-color-primary, auto); margin: 0; }
-#NAME button { cursor: pointer; flex: 1 1 auto; }
-#NAME button[aria-disabled=true] { opacity: .55; cursor: default; }
-#NAME :is(input, button, select):focus-visible { outline-offset: 2px;
-  outline: 2px solid var(--pst-color-primary, currentColor); }
-#NAME b { white-space: pre-wrap; overflow-wrap: anywhere;
-  font-family: var(--pst-font-family-monospace, monospace); }
-#NAME :is(small, p) { margin: 0; }
-STYLE</style>
-<div id="NAME">
-BODY
-<noscript>This needs JavaScript.</noscript>
-<script type="application/json">DATA</script>
-</div>
-<script>
-(() => {
-  const box = document.getElementById("NAME");
-  const data = JSON.parse(box.querySelector("script").textContent);
-SCRIPT})();
-</script>
-"""
+_INTERACTIVE = Path(__file__).with_name("interactive.html")
 
 
 def use_style() -> None:
     """Set the book's style for every figure that follows, and SVG as the notebook's format."""
+    from IPython import get_ipython
+    from matplotlib_inline.backend_inline import set_matplotlib_formats
+
+    inked = ["text.color", "axes.edgecolor", "axes.labelcolor"]
+    inked += ["xtick.color", "ytick.color", "grid.color"]
+    clear = ["figure.facecolor", "axes.facecolor", "savefig.facecolor"]
+    colours: dict[Any, str] = dict.fromkeys(inked, INK) | dict.fromkeys(clear, "none")
+    mpl.rcParams.update(colours)
     mpl.rcParams.update(
         {
-            "text.color": INK,
-            "axes.edgecolor": INK,
-            "axes.labelcolor": INK,
-            "xtick.color": INK,
-            "ytick.color": INK,
             "figure.figsize": (5.8, 3.5),
-            "figure.facecolor": "none",
-            "axes.facecolor": "none",
-            "savefig.facecolor": "none",
             "savefig.bbox": "tight",
             "font.size": 11,
             "axes.spines.top": False,
             "axes.spines.right": False,
             "axes.prop_cycle": cycler(color=_COLOURS, linestyle=_DASHES, marker=_MARKERS),
-            "grid.color": INK,
             "grid.alpha": 0.25,
             "axes.grid": True,
             "legend.frameon": False,
@@ -99,7 +63,11 @@ def use_style() -> None:
             "svg.fonttype": "path",  # the same letters on every machine
         }
     )
-    _use_svg_in_notebooks()
+    if shell := get_ipython():
+        set_matplotlib_formats("svg")
+        shell.display_formatter.formatters["image/svg+xml"].for_type(
+            Figure, lambda figure: svg_of(figure, stacked(figure))
+        )
 
 
 def baseline(axes: Axes, value: float, label: str, *, colour: str = INK) -> Line2D:
@@ -161,16 +129,13 @@ def attention_map(
     Raises:
         ValueError: there are not as many labels as rows or columns.
     """
-    weights = np.asarray(weights, dtype=float)
     ink = LinearSegmentedColormap.from_list("ink", [colour + "00", colour + "ff"])
+    weights = np.asarray(weights, dtype=float)
     image = axes.imshow(weights, vmin=0, vmax=1, cmap=ink, aspect="equal")
     axes.grid(False)
-    sides = ((axes.yaxis, queries, weights.shape[0]), (axes.xaxis, keys, weights.shape[1]))
+    sides = zip((axes.yaxis, axes.xaxis), (queries, keys), weights.shape, strict=True)
     for axis, labels, size in sides:
-        labels = [] if labels is None else list(labels)
-        if labels and len(labels) != size:
-            raise ValueError(f"expected {size} labels, one for each place, got {len(labels)}")
-        axis.set_ticks(range(len(labels)), labels)
+        axis.set_ticks(range(size if labels else 0), list(labels or []))
     axes.tick_params(axis="x", rotation=90 if keys and max(map(len, keys)) > 2 else 0)
     return image
 
@@ -185,18 +150,13 @@ def curves_of(
 
     Args:
         lines: heights by name, drawn as `baseline` draws.
-
-    Raises:
-        ValueError: there are none.
     """
-    if not curves:
-        raise ValueError("expected at least one curve, got none")
     with mpl.rc_context():
         use_style()
         figure = Figure()
         axes = figure.subplots()
-        for name, (x, y) in curves.items():
-            axes.plot(*(np.array(each, dtype=float) for each in (x, y)), label=name)
+        for name, points in curves.items():
+            axes.plot(*np.array(points, dtype=float), label=name)
         for name, height in (lines or {}).items():
             baseline(axes, height, name)
         axes.set(xlabel=x_label, ylabel=y_label)
@@ -264,17 +224,9 @@ def interactive(name: str, body: str, script: str, *, data: object, style: str =
     written = json.dumps(data, separators=(",", ":")).replace("</", "<\\/")
     parts = {"NAME": name, "BODY": body, "SCRIPT": script, "DATA": written}
     parts["STYLE"] = style.replace("#NAME", f"#{name}")
-    # In one pass, so that nothing in a part is taken for another.
-    page = re.sub("|".join(parts), lambda part: parts[part[0]], _INTERACTIVE)
-    return HTML(page)
+    return HTML(filled(_INTERACTIVE.read_text(encoding="utf-8"), parts))
 
 
-def _use_svg_in_notebooks() -> None:
-    from IPython import get_ipython
-    from matplotlib_inline.backend_inline import set_matplotlib_formats
-
-    if shell := get_ipython():
-        set_matplotlib_formats("svg")
-        shell.display_formatter.formatters["image/svg+xml"].for_type(
-            Figure, lambda figure: svg_of(figure, stacked(figure))
-        )
+def filled(template: str, parts: Mapping[str, str]) -> str:
+    """A template with parts in the place of their names; names within a part stay as they are."""
+    return re.sub("|".join(parts), lambda name: parts[name[0]], template)

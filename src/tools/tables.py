@@ -42,15 +42,12 @@ class Table:
         self.rows = [tuple(row) for row in rows]
         for row in self.rows:
             if len(row) != len(self.columns):
-                raise ValueError(
-                    f"expected {len(self.columns)} cells in each row, one for each of "
-                    f"{list(self.columns)}, got {len(row)}: {row}"
-                )
+                raise ValueError(f"expected {len(self.columns)} cells, got {len(row)}: {row}")
 
     def written(self) -> list[list[str]]:
         """The cells as they are shown, row by row."""
         formats = self.columns.values()
-        return [[_written(*pair) for pair in zip(row, formats, strict=True)] for row in self.rows]
+        return [[as_text(*pair) for pair in zip(row, formats, strict=True)] for row in self.rows]
 
     def __repr__(self) -> str:
         shown = [list(self.columns), *self.written()]
@@ -97,8 +94,8 @@ class Table:
         ] or [False] * len(self.columns)
 
 
-def _written(cell: Cell, form: str) -> str:
-    """A cell as it is shown."""
+def as_text(cell: Cell, form: str) -> str:
+    """A cell as it is shown, a real minus sign before numbers; `form` as in an f-string."""
     if cell is None or isinstance(cell, str):
         return "–" if cell is None else cell
     if math.isinf(cell):

@@ -10,6 +10,7 @@ from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
 
+import torch
 from teeth.chapter import statements
 from teeth.mutations import ASSERTED
 
@@ -39,21 +40,42 @@ class Shortened:
     """
 
     def __init__(self, steps):
+        from src.gpt.training import Learner
         from src.likelihood import fitting
 
-        self.steps, self.happened = steps, False
-        self.take, self.taken = fitting.backward, WeakKeyDictionary()
-        fitting.backward = self.step
+        self.steps, self.happened, self.taken = steps, False, WeakKeyDictionary()
+        fit, backward = fitting.fit, Learner.backward
 
-    def step(self, model, batch, optimiser, **options):
-        count, last = self.taken.get(optimiser, (0, None))
+        def shorter_fit(model, data, *, nats_of=None, **options):
+            run, nats_of = Run(), nats_of or fitting.nats_of_batch
+
+            def nats(model, batch):
+                if not torch.is_grad_enabled():  # a validation
+                    return nats_of(model, batch)
+                nats = self.step(run, lambda: nats_of(model, batch))
+                return nats if nats.grad_fn else nats.requires_grad_()
+
+            return fit(model, data, nats_of=nats, **options)
+
+        fitting.fit = shorter_fit
+        Learner.backward = lambda learner, batch: self.step(
+            learner, lambda: backward(learner, batch)
+        )
+
+    def step(self, run, take):
+        """What a step gives, or what the last one gave: without a gradient nothing changes."""
+        count, last = self.taken.get(run, (0, None))
         if count >= self.steps:
             self.happened = True
-            optimiser.zero_grad()  # without a gradient a parameter stays as it is
             return last
-        last = self.take(model, batch, optimiser, **options)
-        self.taken[optimiser] = count + 1, last
-        return last
+        taken = take()
+        last = taken.detach() if isinstance(taken, torch.Tensor) else taken
+        self.taken[run] = count + 1, last
+        return taken
+
+
+class Run:
+    """One call of `fit`."""
 
 
 def put_in_place(where):

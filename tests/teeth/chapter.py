@@ -25,11 +25,6 @@ class Assertion:
     def key(self):
         return f"{self.line}:{self.column}"
 
-    @property
-    def names(self):
-        """The names in it, those of functions, too."""
-        return set(names(ast.parse(self.text, mode="eval"), ast.Load))
-
 
 @dataclass
 class Statement:
@@ -198,39 +193,3 @@ def upstream(found, target):
             needed.append(number)
             wanted |= each.reads
     return needed
-
-
-def flowing_into(wanted, tree):
-    """The names on which the values of those `wanted` may depend, in a statement that sets some."""
-    wanted, parts = set(wanted), list(simple_parts(tree))
-    while any(sets & wanted and not reads <= wanted for sets, reads in parts):
-        wanted.update(*(reads for sets, reads in parts if sets & wanted))
-    return wanted
-
-
-def simple_parts(tree):
-    """(names set, names read) of each simple statement in a tree, and of what decides on it."""
-    for node in ast.walk(tree):
-        match node:
-            case ast.For(target=sets, iter=reads):
-                yield set(names(sets, ast.Store)), set(names(reads, ast.Load))
-            case ast.With(items=items):
-                yield (
-                    {name for each in items for name in names(each, ast.Store)},
-                    {name for each in items for name in names(each, ast.Load)},
-                )
-            case ast.If(test=reads) | ast.While(test=reads):
-                yield set(names_set(node)), set(names(reads, ast.Load))
-            case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
-                yield {name}, set(names(node, ast.Load))
-            case ast.Assign() | ast.AugAssign() | ast.AnnAssign() | ast.Expr():
-                sets = {*names(node, ast.Store), *names_bound(node), *handed_over(node)}
-                yield sets, set(names(node, ast.Load))
-
-
-def handed_over(tree):
-    """What functions are given, and may change: `model` in `fit(model)`, not in `list(model)`."""
-    for node in ast.walk(tree):
-        match node:
-            case ast.Call(func=ast.Name(id=function)) if not hasattr(builtins, function):
-                yield from (each.id for each in node.args if isinstance(each, ast.Name))

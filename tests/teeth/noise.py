@@ -38,8 +38,6 @@ def noisy(value, rng):
         return value * rng.uniform(-1, 2) if value else rng.gauss(0, 1)
     if isinstance(value, str):
         return reordered(value, rng)
-    if isinstance(value, bytes):
-        return bytes(rng.randrange(256) for _ in value) or None
     if isinstance(value, list | tuple | set | frozenset) and value:
         parts = [noisy(each, rng) for each in value]
         parts = [old if new is None else new for new, old in zip(parts, value, strict=True)]

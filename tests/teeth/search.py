@@ -5,7 +5,7 @@ from functools import cache
 from math import log2
 
 from teeth.called import called_by
-from teeth.chapter import flowing_into, statements, upstream
+from teeth.chapter import statements, upstream
 from teeth.mutations import mutations
 from teeth.snapshots import Snapshots, code_place, function_tree, in_a_copy, is_ours
 
@@ -122,16 +122,14 @@ class Search:
             yield (-1 if first else rank), change
 
     def _changes(self, target, assertion):
-        count, flowing = 0, assertion.names
+        count = 0
         for steps, number in enumerate(upstream(self.found, target)):
-            flowing = flowing_into(flowing, self.found[number].tree)
             cost = sum(each.seconds for each in self.found[number : target + 1])
             dear = steps + 3 * log2(1 + 4 * cost)
             own = [
                 each
                 for each in self._of_statement(number)
                 if self._counts((number, each, None), assertion)
-                and (not each.binds or each.binds & flowing)
             ]
             for rank, mutation in enumerate(sampled(own)):
                 yield dear + rank, (number, mutation, None)

@@ -4,7 +4,6 @@ import json
 import shutil
 from functools import partial
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -12,18 +11,14 @@ from hypothesis import strategies as st
 from test_main import done, refused, said, same_weights
 
 from next_token import runs
-from next_token.shards import MANIFEST, Shards
-from next_token.shards_of_files import tokenize_files
-from src.gpt import training
-from src.gpt.gpt2 import GPT, GPTConfig
+from next_token.runs import StreamBatches
+from next_token.token_folders import MANIFEST
+from next_token.tokenizing import tokenize_files
 from src.gpt.released import open_run, read_toml, scores
-from src.gpt.training import TrainConfig, train
-from src.likelihood import fitting
 from src.likelihood.batches import Batches
 from src.likelihood.evaluation import total
 from src.texts.corpora import Document
 from src.tools import checkpoints
-from src.tools.parallel import Team
 
 TEXT = "".join(f"Story {i}: the {i % 7} cat sat on {i * i}.|" for i in range(400))
 MODEL = "--context-length 16 --layers 1 --heads 2 --channels 8 --batch-size 4 --warm-up 2"
@@ -41,7 +36,7 @@ def made(tmp_path_factory):
     folder = tmp_path_factory.mktemp("data")
     (folder / "mine.txt").write_text(TEXT)
     options = {"tokenizer": "bytes", "separator": "|", "processes": 1}
-    return tokenize_files([folder / "mine.txt"], folder / "shards", **options)
+    return tokenize_files([folder / "mine.txt"], folder / "token_folder", **options)
 
 
 @pytest.fixture
@@ -69,69 +64,20 @@ def test_a_batch_from_the_disk_is_that_of_the_same_stream_in_memory(
     stream = made.parts["train"]
     options = {"batch_size": size, "context_length": length, "seed": seed}
     options["first"] = 0 if whole else None
-    ours, theirs = (Batches(ids, **options)[number] for ids in (stream, in_memory(stream)))
+    one, other = StreamBatches(stream, **options), Batches(in_memory(stream), **options)
+    ours, theirs = one[number], other[number]
     assert all(torch.equal(one, other) for one, other in zip(ours, theirs, strict=True))
     assert ours[0].dtype == torch.int64
 
 
 def test_no_piece_begins_with_a_document_whose_end_is_too_near(made):
     stream = made.parts["test"]
-    last = stream.start_of(stream.documents - 1)
+    last = int(stream.starts[-1])
     for length in (len(stream) - last - 1, len(stream) - last):
-        data = Batches(stream, batch_size=500, context_length=length, first=0)
-        assert data._count == stream.documents - (length == len(stream) - last)
+        data = StreamBatches(stream, batch_size=500, context_length=length, first=0)
+        assert len(data.starts) == stream.documents - (length == len(stream) - last)
     with pytest.raises(ValueError, match=f"a stream of at least {len(stream) + 1} tokens"):
-        Batches(stream, batch_size=1, context_length=len(stream))
-
-
-class Counting:
-    """A stream that writes down where it is read."""
-
-    def __init__(self, stream):
-        self.stream, self.read = stream, []
-
-    def __len__(self):
-        return len(self.stream)
-
-    def piece(self, start, length):
-        self.read.append(start)
-        return self.stream.piece(start, length)
-
-
-class Alone(Team):
-    """One of several processes, whose others are silent."""
-
-    def add_up(self, tensors):
-        pass
-
-
-def small_gpt(context_length):
-    config = GPTConfig(256, context_length=context_length, layers=1, heads=2, channels=6)
-    return GPT(config, generator=torch.Generator().manual_seed(0))
-
-
-@pytest.mark.parametrize(("size", "parts"), [(1, 1), (1, 3), (2, 1), (3, 2)])
-def test_each_process_reads_its_own_rows_only(made, size, parts):
-    stream = Counting(made.parts["train"])
-    data = Batches(stream, batch_size=13, context_length=5, seed=3)
-    model = small_gpt(5)
-    rows = np.array_split(data.lazy(7).starts, size * parts)
-    still = torch.optim.SGD(model.parameters(), lr=0.0)
-    for rank in range(size):
-        stream.read = []
-        fitting.backward(model, data.lazy(7), still, parts=parts, team=Alone(rank, size))
-        assert stream.read == np.concatenate(rows[rank::size]).tolist()
-
-
-@pytest.mark.parametrize("accumulation", [1, 3])
-def test_a_run_from_the_disk_is_the_run_in_memory_to_the_bit(made, accumulation, monkeypatch):
-    monkeypatch.delattr(Batches, "__getitem__")  # it would read rows of other processes, too
-    monkeypatch.setattr(training, "_check_numbered", lambda *_: None)
-    losses, options = [], TrainConfig(7, 0.01, accumulation=accumulation)
-    for ids in (made.parts["train"], in_memory(made.parts["train"])):
-        data = Batches(ids, batch_size=5, context_length=9, seed=2)
-        losses.append(train(small_gpt(9), data, options, progress=False).losses)
-    assert losses[0] == losses[1]
+        StreamBatches(stream, batch_size=1, context_length=len(stream))
 
 
 # ---- runs ------------------------------------------------------------------------------------
@@ -156,7 +102,7 @@ def test_a_resumed_run_ends_in_the_same_bits(made, tmp_path, monkeypatch, capsys
     command = ("train", made.folder, "--folder")
     done(capsys, *command, tmp_path / "whole", *SHORT)
     with monkeypatch.context() as patch:
-        patch.setattr(runs, "train", partial(train, after=stop))
+        patch.setattr(runs, "train", partial(runs.train, after=stop))
         assert said(capsys, *command, tmp_path / "cut", *SHORT)[0] == 130
     done(capsys, "train", "--folder", tmp_path / "cut", "--resume", "--quiet")
     one, other = (checkpoints.read(tmp_path / name / "last.pt") for name in ("whole", "cut"))
@@ -194,23 +140,6 @@ def test_a_folder_that_is_not_whole_is_named(tmp_path, capsys, state):
     err = refused(capsys, "train", tmp_path / "data", "--folder", tmp_path / "run", *SHORT)
     assert "expected a folder of tokens" in err
     assert "has not ended if there is a" in err
-
-
-def test_what_one_process_finds_damaged_all_refuse(copied, monkeypatch):
-    path = copied / "train.bin"
-    path.write_bytes(bytes(path.stat().st_size))
-    opened, heard = Shards(copied), []
-
-    class Asked(Team):
-        def gather(self, value):
-            heard.append(value)
-            return [value or "another found it"]
-
-    place = opened.files.index(path.name)
-    for rank in (0, 1):
-        with pytest.raises(ValueError, match=r"SHA-256" if place % 2 == rank else "another found"):
-            runs._check_together(opened, Asked(rank, 2))
-    assert sum("train.bin" in why for why in heard) == 1
 
 
 # ---- afterwards ------------------------------------------------------------------------------

@@ -19,13 +19,14 @@ Derived in the chapter `today/experts`.
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from ..attention.block import FeedForward
-from ..attention.heads import linear
+from .config import BlockConfig
+from .feed_forward import FeedForward
+from .heads import linear
 
 
 class Routing(NamedTuple):
@@ -94,36 +95,20 @@ class Experts(nn.Module):
     """E feed-forward networks, of which each token uses K.
 
     Args:
-        channels: C.
-        experts: E.
-        used: K.
-        shift_rate: `rate` of `moved`, after each step of training; 0: the shifts stay 0.
+        config: E, K, the rate at which shifts move after each step of training, and each network.
         generator: draws the initial weights; on the CPU.
-        of_each: options of `FeedForward`.
-    Raises:
-        ValueError: K is not from 1 to E.
     """
 
     shift: Tensor
     counts: Tensor
 
-    def __init__(
-        self,
-        channels: int,
-        *,
-        experts: int,
-        used: int,
-        shift_rate: float = 0.0,
-        generator: torch.Generator,
-        **of_each: Any,
-    ):
+    def __init__(self, config: BlockConfig, *, generator: torch.Generator):
         super().__init__()
-        if not 1 <= used <= experts:
-            raise ValueError(f"expected from 1 to {experts} experts to be used, got {used}")
-        self.used, self.shift_rate = used, shift_rate
-        self.router = linear(channels, experts, bias=False, generator=generator)
+        experts = config.experts or 1
+        self.used, self.shift_rate = config.experts_used, config.experts_shift
+        self.router = linear(config.channels, experts, bias=False, generator=generator)
         self.experts = nn.ModuleList(
-            FeedForward(channels, **of_each, generator=generator) for _ in range(experts)
+            FeedForward(config, generator=generator) for _ in range(experts)
         )
         self.register_buffer("shift", torch.zeros(experts))
         # of the choices in a step so far: a checkpoint comes between two steps, and needs none
@@ -149,7 +134,7 @@ class Experts(nn.Module):
     def end_step(self, add_up: Callable[[list[Tensor]], None] = lambda counts: None) -> None:
         """Move the shifts by the load of all that was read in a step, in whatever process.
 
-        The loops of `fitting` call this; so has a loop of your own, after the optimiser's step.
+        `fit` and `train` call this; so has a loop of your own, after the optimiser's step.
 
         Args:
             add_up: puts the sums over all processes in the place of its own counts.

@@ -28,14 +28,15 @@ from pathlib import Path
 import fsspec
 import numpy as np
 
-from next_token.shards import FILES, FORMAT, MANIFEST, PARTS, Shards
+from next_token.token_folders import FILES, FORMAT, MANIFEST, PARTS, TokenFolder
 from src.texts.corpora import check_shares
 from src.tokens.bpe import BytePairTokenizer
 from src.tokens.bytes import END, ByteTokenizer, CharacterTokenizer, Tokenizer
-from src.tokens.folders import TOKENIZER, gpt2_tokenizer, open_tokenizer
+from src.tokens.files import save
 from src.tools.files import sha256_of, write_text
 from src.tools.progress import progress as progress_bar
 
+from .folders import TOKENIZER, gpt2_tokenizer, open_tokenizer
 from .streams import Part, parts_of_file
 
 SAMPLE = 100_000_000  # bytes of text from which merges are learnt, at most
@@ -57,7 +58,7 @@ def tokenize_files(
     test: float = 0.1,
     processes: int | None = None,
     progress: bool = False,
-) -> Shards:
+) -> TokenFolder:
     """Write the tokens of files of text to a new folder; see `streams` for the files.
 
     Args:
@@ -89,7 +90,7 @@ def tokenize_files(
 
     with _new_folder(Path(folder).expanduser()) as partial:
         chosen = _tokenizer(tokenizer, lambda: chain.from_iterable(read()), files)
-        chosen.save(partial / TOKENIZER)
+        save(chosen, partial / TOKENIZER)
         dtype = "<u2" if chosen.vocabulary_size <= 1 << 16 else "<u4"
         blocks = progress_bar(read(), "tokenizing") if progress else read()
         encoded = _encoded(blocks, chosen, dtype, processes or cores or 1)
@@ -108,7 +109,7 @@ def tokenize_files(
             "sources": [Path(file).name for file in files],
         }
         write_text(partial / MANIFEST, json.dumps(manifest, indent=1, ensure_ascii=False) + "\n")
-    return Shards(folder)
+    return TokenFolder(folder)
 
 
 @contextmanager

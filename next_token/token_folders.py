@@ -13,7 +13,7 @@ What a reader opens may be anybody's. No name is taken from the manifest, and th
 before a file is read. A piece is read when it is asked for: of a map of the ids, each page that was
 ever touched would count as memory of the process, in the end the whole text.
 
-Used by `runs`; written by `shards_of_files`.
+Used by `runs`; written by `tokenizing`.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from pathlib import Path
 
 import numpy as np
 
-from src.tokens.folders import SHARDS as MANIFEST
-from src.tokens.folders import TOKENIZER, open_tokenizer
 from src.tools.files import sha256_of
+
+from .folders import MANIFEST, TOKENIZER, open_tokenizer
 
 FORMAT = "next-token tokens 2"
 PARTS = ("train", "validation", "test")
@@ -39,15 +39,15 @@ DTYPES = {"<u2": 2, "<u4": 4}  # of ids, the least significant byte first -> byt
 FILES = (TOKENIZER, *(f"{part}.{kind}" for part in PARTS for kind in ("bin", "starts")))
 
 
-class ShardError(ValueError):
+class TokensError(ValueError):
     """A folder does not hold the tokens that its manifest says; the message says what to do."""
 
 
 @dataclass(frozen=True)
 class TokenStream:
-    """One part of `Shards`: a stream of ids on a disk, of which pieces can be asked for.
+    """One part of `TokenFolder`: a stream of ids on a disk, of which pieces can be asked for.
 
-    `likelihood.batches.Batches` takes it as it takes a tensor.
+    `runs.StreamBatches` are batches of it.
 
     Attributes:
         path: the file of the ids.
@@ -82,20 +82,22 @@ class TokenStream:
         ids = self._ids.read(length * width)
         return np.frombuffer(ids, self.dtype, length).astype(np.int64)
 
-    def start_of(self, document: int) -> int:
-        """Where the end token stands that a document begins with; documents count from 0."""
-        return int(self._starts[document])
+    @property
+    def shape(self) -> tuple[int]:
+        """As of a tensor: (N,)."""
+        return (self.tokens,)
+
+    @cached_property
+    def starts(self) -> np.ndarray:
+        """Where the end tokens stand that the documents begin with, in order: a map of the file."""
+        return np.memmap(self.path.with_suffix(".starts"), "<i8", "r")
 
     @cached_property
     def _ids(self) -> FileIO:
         return self.path.open("rb", buffering=0)
 
-    @cached_property
-    def _starts(self) -> np.ndarray:
-        return np.memmap(self.path.with_suffix(".starts"), "<i8", "r")
 
-
-class Shards:
+class TokenFolder:
     """The tokens of a text in a folder; nothing of them is in memory.
 
     Args:
@@ -107,7 +109,7 @@ class Shards:
         sha256: of the manifest, and so of everything.
     Raises:
         FileNotFoundError: there is no manifest.
-        ShardError: the manifest is damaged or forged, or a file is missing or of another size.
+        TokensError: the manifest is damaged or forged, or a file is missing or of another size.
     """
 
     files = FILES
@@ -129,7 +131,7 @@ class Shards:
             self._sums = {name: content["sha256"][name] for name in FILES}
             self.parts = {part: self._stream(part, content) for part in PARTS}
         except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
-            raise ShardError(
+            raise TokensError(
                 f"expected the format {FORMAT!r} in {path}, got {type(error).__name__}: {error}; "
                 "tokenize again"
             ) from error
@@ -142,11 +144,11 @@ class Shards:
         """Compare the SHA-256 of files with the manifest; a gigabyte takes a second or two.
 
         Raises:
-            ShardError: a file is another, and so is what a run would learn from.
+            TokensError: a file is another, and so is what a run would learn from.
         """
         for name in files:
             if (found := sha256_of(self.folder / name)) != self._sums[name]:
-                raise ShardError(
+                raise TokensError(
                     f"expected {self.folder / name} with SHA-256 {self._sums[name]}, as the "
                     f"manifest says, got {found}: the file was changed or damaged since; copy it "
                     "again from where it is whole, or tokenize again"
@@ -165,7 +167,7 @@ class Shards:
 
 def _check_size(path: Path, size: int) -> None:
     if (found := path.stat().st_size) != size:
-        raise ShardError(
+        raise TokensError(
             f"expected {path} with {size:,} bytes, as the manifest says, got {found:,}: was it not "
             "copied whole? Copy it again, or tokenize again"
         )

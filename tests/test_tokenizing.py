@@ -15,13 +15,13 @@ import pytest
 from gpt2_files import gpt2_file
 from local_server import hub
 
-from next_token import shards, shards_of_files
+from next_token import folders, token_folders, tokenizing
 from next_token.__main__ import main
-from next_token.shards import MANIFEST, ShardError, Shards
-from next_token.shards_of_files import tokenize_files
 from next_token.streams import parts_of_file
+from next_token.token_folders import MANIFEST, TokenFolder, TokensError
+from next_token.tokenizing import tokenize_files
 from src.texts.corpora import Document
-from src.tokens import folders
+from src.tokens import files
 from src.tokens.bpe import BytePairTokenizer
 from src.tokens.bytes import END, ByteTokenizer, CharacterTokenizer, stream_of
 
@@ -58,8 +58,8 @@ def copied(made, tmp_path):
 
 def sides(path, validation=0.1, test=0.1, **options):
     """The documents of each part, by the rule that places them."""
-    found = {side: [] for side in shards.PARTS}
-    blocks = shards_of_files._blocks(parts_of_file(path, **options), validation, test)
+    found = {side: [] for side in token_folders.PARTS}
+    blocks = tokenizing._blocks(parts_of_file(path, **options), validation, test)
     for side, part in chain.from_iterable(blocks):
         found[side].append(Document(part.title, part.text))
     return found
@@ -79,14 +79,14 @@ def test_each_part_is_the_stream_of_its_documents(made, text):
         assert stream.piece(7, 9).tolist() == expected[7:16]
         assert stream.documents == len(documents) > 10
         assert stream.bytes == sum(document.n_bytes for document in documents)
-        starts = [stream.start_of(number) for number in range(len(documents))]
+        starts = stream.starts.tolist()
         assert starts == [at for at, token in enumerate(expected[:-1]) if token == 0]
         assert np.memmap(stream.path, "<u2").tolist() == expected
         assert np.memmap(stream.path.with_suffix(".starts"), "<i8").tolist() == starts
 
 
 def test_pieces_beyond_the_end_are_refused_and_end_no_process(copied):
-    stream = Shards(copied).parts["test"]
+    stream = TokenFolder(copied).parts["test"]
     for start, length in ((-1, 2), (len(stream), 1), (len(stream) - 3, 4)):
         with pytest.raises((ValueError, OSError)):
             stream.piece(start, length)
@@ -100,7 +100,7 @@ def test_ids_have_as_many_bits_as_they_need(tokenized, tmp_path, more):
     characters = [chr(0x10000 + n) for n in range((1 << 16) - 4 + more)]
     (tmp_path / "released").mkdir()
     (tmp_path / "released" / "run.toml").touch()
-    CharacterTokenizer(characters).save(tmp_path / "released" / "tokenizer.json")
+    files.save(CharacterTokenizer(characters), tmp_path / "released" / "tokenizer.json")
     (tmp_path / "last.txt").write_text(characters[-1], encoding="utf-8")
     options = ALL_TRAIN | {"tokenizer": str(tmp_path / "released")}
     part = tokenized("new", tmp_path / "last.txt", **options).parts["train"]
@@ -110,14 +110,14 @@ def test_ids_have_as_many_bits_as_they_need(tokenized, tmp_path, more):
 
 @pytest.mark.parametrize("processes", [1, 3])
 def test_more_processes_and_other_blocks_write_the_same(tokenized, made, monkeypatch, processes):
-    monkeypatch.setattr(shards_of_files, "_BLOCK", 700)
+    monkeypatch.setattr(tokenizing, "_BLOCK", 700)
     assert content(tokenized(processes=processes).folder) == content(made.folder)
 
 
 def test_at_most_one_block_waits_for_each_process(made):
     read = []
     blocks = ([] for number in range(20) if not read.append(number))
-    for number, _ in enumerate(shards_of_files._encoded(blocks, made.tokenizer, "<u2", 2)):
+    for number, _ in enumerate(tokenizing._encoded(blocks, made.tokenizer, "<u2", 2)):
         assert len(read) <= number + 3
 
 
@@ -153,9 +153,9 @@ def test_merges_are_learnt_from_the_training_part_alone(text, tokenized):
 
 
 def test_a_sample_is_drawn_from_all_of_a_text_and_is_no_longer_than_it_may_be(text, monkeypatch):
-    monkeypatch.setattr(shards_of_files, "SAMPLE", 2_000)
-    [block] = shards_of_files._blocks(parts_of_file(text, separator="\n\n"), 0.1, 0.1)
-    chosen = list(shards_of_files._sample(block, [text]))
+    monkeypatch.setattr(tokenizing, "SAMPLE", 2_000)
+    [block] = tokenizing._blocks(parts_of_file(text, separator="\n\n"), 0.1, 0.1)
+    chosen = list(tokenizing._sample(block, [text]))
     assert 1_000 < len("".join(chosen).encode()) <= 2_000
     assert {int(one.split()[1][:-1]) // 100 for one in chosen} == {0, 1, 2}
 
@@ -169,7 +169,7 @@ def test_the_characters_are_those_of_the_training_part(text, tokenized):
 
 
 def test_the_tokenizer_of_a_folder_is_taken(made, tokenized, tmp_path):
-    BytePairTokenizer.train(TEXT, 280).save_gpt2(tmp_path / "released")
+    files.save_gpt2(BytePairTokenizer.train(TEXT, 280), tmp_path / "released")
     (tmp_path / "released" / "config.json").write_text("{}")
     for number, folder in enumerate((made.folder, tmp_path / "released")):
         again = tokenized(str(number), tokenizer=str(folder)).tokenizer
@@ -180,10 +180,10 @@ def test_the_tokenizer_of_a_folder_is_taken(made, tokenized, tmp_path):
 
 def test_gpt2s_own_tokenizer_is_fetched_once(tmp_path, monkeypatch):
     asked = []
-    with hub({name: gpt2_file(name) for name in folders.GPT2_FILES}, asked):
+    with hub({name: gpt2_file(name) for name in files.GPT2_FILES}, asked):
         for _ in range(2):
             assert folders.gpt2_tokenizer(tmp_path).encode("Hello world") == [15496, 995]
-    assert asked == [*folders.GPT2_FILES]
+    assert asked == [*files.GPT2_FILES]
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     assert folders.gpt2_tokenizer(tmp_path).encode("Hello world") == [15496, 995]
     with pytest.raises(OSError, match="connection"):
@@ -244,7 +244,7 @@ def test_a_process_that_ends_early_leaves_no_folder_and_no_other_process(tmp_pat
     assert ("a process that encodes text died" in said) == (ended == "worker killed")
     if ended == "killed":
         with pytest.raises(FileNotFoundError, match=r"not ended if there is a .*new\.partial"):
-            Shards(tmp_path / "new")
+            TokenFolder(tmp_path / "new")
         with pytest.raises(FileExistsError, match=r"new\.partial.*remove what a process"):
             tokenize_files([tmp_path / "long.txt"], tmp_path / "new", **SMALL)
 
@@ -253,12 +253,12 @@ def test_a_process_that_ends_early_leaves_no_folder_and_no_other_process(tmp_pat
 
 
 def test_a_changed_byte_is_found(copied):
-    opened = Shards(copied)
+    opened = TokenFolder(copied)
     opened.check()
     for name in opened.files:
         whole = (copied / name).read_bytes()
         (copied / name).write_bytes(bytes([whole[0] ^ 1]) + whole[1:])
-        with pytest.raises(ShardError, match=rf"{name} with SHA-256.*changed or damaged"):
+        with pytest.raises(TokensError, match=rf"{name} with SHA-256.*changed or damaged"):
             opened.check()
         (copied / name).write_bytes(whole)
     opened.check()
@@ -268,17 +268,17 @@ def test_a_changed_byte_is_found(copied):
 def test_a_short_and_a_missing_file_are_named(copied, name):
     size = (copied / name).stat().st_size
     os.truncate(copied / name, size - 1)
-    with pytest.raises(ShardError, match=rf"{name} with {size:,} bytes.*got {size - 1:,}"):
-        Shards(copied)
+    with pytest.raises(TokensError, match=rf"{name} with {size:,} bytes.*got {size - 1:,}"):
+        TokenFolder(copied)
     (copied / name).unlink()
     with pytest.raises(FileNotFoundError, match=name):
-        Shards(copied)
+        TokenFolder(copied)
 
 
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("tokens 2", "shards 1", r"'next-token tokens 2' in .*shards 1.*tokenize again"),
+        ("tokens 2", "tokens 1", r"'next-token tokens 2' in .*tokens 1.*tokenize again"),
         ('"format"', '"kind"', "KeyError"),
         ('"<u2"', '"<f8"', "ValueError: <f8"),
         ('"<u2"', '["<u2"]', "unhashable"),
@@ -297,15 +297,15 @@ def test_a_forged_manifest_is_refused(copied, old, new, message):
     manifest = (copied / MANIFEST).read_text()
     assert old in manifest
     (copied / MANIFEST).write_text(manifest.replace(old, new, 1))
-    with pytest.raises(ShardError, match=message):
-        Shards(copied)
+    with pytest.raises(TokensError, match=message):
+        TokenFolder(copied)
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"tokenizer": "letters"}, "bytes, characters, gpt2, a folder .* got 'letters'"),
-        ({"tokenizer": "100"}, "from 257"),
+        ({"tokenizer": "100"}, "vocabulary_size of 257"),
         ({"validation": 0.6, "test": 0.5}, "together below 1"),
         ({"processes": -1}, "at least one process, got -1"),
         ({"separator": ""}, "at least one character"),
@@ -324,7 +324,7 @@ def test_the_command_tokenizes_several_files(tmp_path, capsys):
     options = "--tokenizer characters --separator | --validation 0 --test 0 --processes 1 --quiet"
     command = ["tokenize", *(str(tmp_path / name) for name in ("a.txt", "b.txt"))]
     assert main([*command, "--folder", str(tmp_path / "new"), *options.split()]) == 0
-    part = Shards(tmp_path / "new").parts["train"]
+    part = TokenFolder(tmp_path / "new").parts["train"]
     assert "train: 21 documents, 107 bytes, 129 tokens" in capsys.readouterr().out.splitlines()
     assert (part.documents, part.bytes, len(part)) == (19 + 2, 107, 107 + 22)
     assert json.loads((tmp_path / "new" / MANIFEST).read_text())["sources"] == ["a.txt", "b.txt"]
