@@ -228,10 +228,7 @@ class Together(training.Learner):
         saved, step = state["settings"], state["step"]
         differ = check_same(saved, settings, source=path, free=free)
         if self.config.steps < step:
-            raise ValueError(
-                f"expected steps of at least {step}, which {path} has taken already, got "
-                f"{self.config.steps}"
-            )
+            raise ValueError(f"expected steps of at least {step}, as many as {path} has taken")
         if self.averaged:
             from . import shared_states
 
@@ -283,6 +280,5 @@ def check_last(folder: Path, *, logged: bool = False) -> None:
     last, best = folder / "last.pt", folder / "best.pt"
     if not last.exists() and (logged or (best.exists() and checkpoints.read(best).get("step"))):
         raise FileNotFoundError(
-            f"expected {last} to go on from, found a run without it: put it back, or begin a new "
-            f"run in another folder with --init-from {folder}, which takes the best weights"
+            f"expected {last} to go on from: put it back, or begin anew with --init-from {folder}"
         )
