@@ -102,7 +102,6 @@ def train(
     Raises:
         ValueError: not all processes see the same folder; and as `src.gpt.training.train`.
         BlockingIOError: another process trains in the folder.
-        FloatingPointError: as `src.gpt.training.train`; the message names the last checkpoint.
     """
     together, folder = team(), Path(folder)
     together.check_shared(folder)
@@ -114,23 +113,18 @@ def train(
         if after:
             after(step, model)
 
-    try:
-        with locked(None if together.rank else folder):
-            return training.train(
-                model,
-                data,
-                config,
-                validation=validation,
-                folder=folder,
-                resume=resume,
-                after=kept,
-                progress=progress and together.rank == 0,
-                learner=learner,
-            )
-    except FloatingPointError as error:
-        last = folder / "last.pt"
-        step = f"after {read_run(last)['step']} steps" if last.exists() else "not written yet"
-        raise FloatingPointError(f"{error}. The last good checkpoint is {last}, {step}") from None
+    with locked(None if together.rank else folder):
+        return training.train(
+            model,
+            data,
+            config,
+            validation=validation,
+            folder=folder,
+            resume=resume,
+            after=kept,
+            progress=progress and together.rank == 0,
+            learner=learner,
+        )
 
 
 class Together(training.Learner):

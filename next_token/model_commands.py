@@ -83,7 +83,7 @@ def _fitting(messages: list[Message], form: ChatFormat, run: Run) -> list[int]:
     room, first = run.model.context_length, int(messages[0].role == "system")
     while len(ids := form.ids(messages, run.tokenizer)) > room:
         if len(messages) == first + 1:
-            raise ValueError(f"expected a message of at most {room:,} tokens, got {len(ids):,}")
+            raise ValueError(f"expected at most {room:,} tokens, got {len(ids):,}: say it shorter")
         print("note: the context is full, the earliest question is forgotten", file=sys.stderr)
         del messages[first : first + 2]
     return ids

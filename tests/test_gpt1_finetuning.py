@@ -524,7 +524,7 @@ def test_a_kept_model_gives_the_same_probabilities(name, tmp_path):
         (lambda f: (f / "task.json").write_text("{"), "expected a JSON object in task.json"),
         (lambda f: edit(f, "format", "next-token task 0"), "'next-token task 1', got 'next-"),
         (lambda f: edit(f, "backbone", {"kind": "mlp"}), r"task\.json: "),
-        (lambda f: edit(f, "labels", ["a", "b", "c"]), "head.weight of shape"),
+        (lambda f: edit(f, "labels", ["a", "b", "c"]), "head.bias of shape"),
         (lambda f: edit(f, "family", "regression"), "expected a family among"),
         (lambda f: save_tokenizer(WordTokenizer(["a"]), f / "tokenizer.json"), "of 16 tokens"),
         (lambda f: (f / "model.safetensors").write_bytes(b"x" * 99), "whole safetensors file"),
