@@ -92,9 +92,7 @@ def train_run(
     source = config.token_folder() or config.parts()
     if isinstance(source, TokenFolder):
         if first and _spellings(first.tokenizer) != _spellings(source.tokenizer):
-            raise ValueError(
-                f"expected in {source.folder} tokens of the tokenizer of the model to begin with"
-            )
+            raise ValueError(f"expected tokens of the first model's tokenizer in {source.folder}")
         source.check()
     made = None
     if begun:

@@ -116,9 +116,7 @@ def _new_folder(folder: Path) -> Iterator[Path]:
     """
     partial = folder.with_name(folder.name + ".partial")
     if folder.exists() or partial.exists():
-        raise FileExistsError(
-            f"expected no {folder} yet, and no {partial}, which a process leaves that is killed"
-        )
+        raise FileExistsError(f"expected no {folder} yet, and no {partial}, of a killed process")
     partial.mkdir(parents=True)
     try:
         yield partial
@@ -188,9 +186,7 @@ def _tokenizer(
         return ByteTokenizer() if wanted == "bytes" else gpt2_tokenizer()
     if Path(wanted).is_dir():
         return open_tokenizer(wanted)
-    raise ValueError(
-        f"expected bytes, characters, gpt2, a folder with a tokenizer, or a size, got {wanted!r}"
-    )
+    raise ValueError(f"expected bytes, characters, gpt2, a folder or a size, got {wanted!r}")
 
 
 def _sample(documents: Iterable[tuple[str, Part]], files: Sequence) -> Iterator[str]:

@@ -557,7 +557,7 @@ def test_tokens_of_another_tokenizer_are_no_text_to_go_on_with(folder, text, tmp
     done(capsys, *tokens, "--separator", "fox")
     options = ["--folder", tmp_path / "new", "--init-from", folder, *FURTHER]
     err = refused(capsys, "train", tmp_path / "tokens", *options)
-    assert "tokens of the tokenizer of the model to begin with" in err
+    assert "tokens of the first model's tokenizer" in err
     assert not (tmp_path / "new").exists()
 
 

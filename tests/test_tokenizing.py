@@ -245,7 +245,7 @@ def test_a_process_that_ends_early_leaves_no_folder_and_no_other_process(tmp_pat
     if ended == "killed":
         with pytest.raises(FileNotFoundError, match=r"not ended if there is a .*new\.partial"):
             TokenFolder(tmp_path / "new")
-        with pytest.raises(FileExistsError, match=r"new\.partial, which a process leaves"):
+        with pytest.raises(FileExistsError, match=r"new\.partial, of a killed process"):
             tokenize_files([tmp_path / "long.txt"], tmp_path / "new", **SMALL)
 
 
