@@ -229,13 +229,14 @@ def release(run: Run, folder: Path | str) -> None:
     `config.json`, `model.safetensors`, `tokenizer.json`, `run.toml`. `open_run` opens them.
 
     Raises:
-        FileExistsError: the folder holds a model. ValueError: the run was released already, or
+        FileExistsError: the folder holds something. ValueError: the run was released already, or
             its model has something that the format cannot say.
     """
     folder = Path(folder)
     if "made" not in run.tables or "step" in run.tables["made"]:
         raise ValueError("expected a run of `train`, got a released model")
-    check_free(folder)
+    if folder.exists() and any(folder.iterdir()):
+        raise FileExistsError(f"expected an empty folder or none, {folder} holds something")
     llama.save(run.model, folder, end=run.end)
     tokenizer_files.save(run.tokenizer, folder / "tokenizer.json")
     data, made = run.tables["data"], run.tables["made"] | {"step": run.step}

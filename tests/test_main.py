@@ -399,7 +399,7 @@ def test_a_released_run_gives_the_same_model_and_says_how_it_was_made(world_run,
     ids = torch.tensor([run.tokenizer.encode("ann has the apple .")])
     assert torch.equal(run.model(ids), released.model(ids))
     assert "got a released model" in refused(capsys, "release", out, tmp_path / "again")
-    assert "holds a run already" in refused(capsys, "release", world_run, out)
+    assert "holds something" in refused(capsys, "release", world_run, out)
 
 
 # what is refused
