@@ -95,26 +95,19 @@ def _parser(*, light: bool) -> argparse.ArgumentParser:
         return added
 
     one = command(tokenize)
-    one.add_argument(
-        "files", nargs="+", help="UTF-8 text, or JSON objects by line (.jsonl); .gz, .zst"
-    )
+    what = "UTF-8 text, or JSON objects by line (.jsonl); .gz, .zst"
+    one.add_argument("files", nargs="+", help=what)
     one.add_argument("--folder", type=Path, required=True, help="where the tokens are kept: new")
-    one.add_argument(
-        "--tokenizer",
-        default="8192",
-        help="bytes, characters, gpt2, a folder that holds one, or a number: the size of a "
-        "vocabulary, whose merges are learnt (default 8192)",
-    )
-    one.add_argument(
-        "--separator",
-        help="what stands between two documents of plain text; '\\n': a newline, '\\t': a tab "
-        "(default: cut at blank lines, into blocks of 16,384 characters or more)",
-    )
+    what = "bytes, characters, gpt2, a folder that holds one, or a number: the size of a "
+    what += "vocabulary, whose merges are learnt (default 8192)"
+    one.add_argument("--tokenizer", default="8192", help=what)
+    what = "what stands between two documents of plain text; '\\n': a newline, '\\t': a tab "
+    what += "(default: cut at blank lines, into blocks of 16,384 characters or more)"
+    one.add_argument("--separator", help=what)
     one.add_argument("--field", default="text", help="where an object has its text (default text)")
     for name in ("validation", "test"):
-        one.add_argument(
-            f"--{name}", type=float, default=0.1, help="share of the documents (default 0.1)"
-        )
+        what = "share of the documents (default 0.1)"
+        one.add_argument(f"--{name}", type=float, default=0.1, help=what)
     one.add_argument("--processes", type=int, help="how many encode (default: one for each core)")
     one.add_argument("--quiet", action="store_true", help="no progress bar")
     if not light:

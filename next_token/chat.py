@@ -19,7 +19,6 @@ from src.today.gguf_models import RealModel
 from src.tokens.bytes import Tokenizer
 
 BEGIN, STOP = "<|im_start|>", "<|im_end|>"
-ROLES = ("system", "user", "assistant")
 _BEFORE = (
     "{% for message in messages %}{% if loop.first and messages[0]['role'] != 'system' %}"
     "{{ '<|im_start|>system\n"
@@ -57,8 +56,6 @@ class ChatFormat:
         Args:
             messages: from the first on.
             answer: whether the model's answer is to follow.
-        Raises:
-            ValueError: there is no message, or a role is unknown.
         """
         parts = self._parts(messages, answer)
         return "".join(f"{BEGIN}{said}{STOP * ended}{after}" for said, ended, after in parts)
@@ -72,8 +69,6 @@ class ChatFormat:
             messages: from the first on.
             tokenizer: of the model.
             answer: whether the model's answer is to follow.
-        Raises:
-            ValueError: as for `text`.
         """
         found: list[int] = []
         for said, ended, after in self._parts(messages, answer):
@@ -83,12 +78,9 @@ class ChatFormat:
 
     def _parts(self, messages: Sequence[Message], answer: bool) -> list[tuple[str, bool, str]]:
         """(what stands between the marks, whether it is ended, what stands after it)."""
-        if not messages:
-            raise ValueError("expected a message to begin with, got none")
-        if unknown := sorted({message.role for message in messages} - set(ROLES)):
-            raise ValueError(f"expected roles among {', '.join(ROLES)}, got {unknown}")
-        first = [] if messages[0].role == "system" else [Message("system", self.system)]
-        parts = [(f"{role}\n{said}", True, "\n") for role, said in [*first, *messages]]
+        if not messages or messages[0].role != "system":
+            messages = [Message("system", self.system), *messages]
+        parts = [(f"{role}\n{said}", True, "\n") for role, said in messages]
         return [*parts, ("assistant\n", False, "")] if answer else parts
 
 
@@ -102,10 +94,8 @@ def chat_format_of(real: RealModel) -> ChatFormat | None:
         return None
     system = template.removeprefix(_BEFORE).removesuffix(_AFTER)
     if template != _BEFORE + system + _AFTER or set(system) & set("'\\"):
-        raise ValueError(
-            "expected a chat template that is ChatML as it is known, got another, which begins "
-            f"{template[:60]!r}: a template is a program, and is not run; `complete` needs none"
-        )
+        got = f"got {template[:60]!r}: a template is a program, and is not run"
+        raise ValueError(f"expected a chat template that is ChatML, {got}")
     if absent := {BEGIN, STOP} - real.tokenizer.specials.keys():
         raise ValueError(f"expected special tokens {sorted(absent)}, which the template has")
     return ChatFormat(system)

@@ -102,7 +102,6 @@ def train(
     Raises:
         ValueError: not all processes see the same folder; and as `src.gpt.training.train`.
         BlockingIOError: another process trains in the folder.
-        FloatingPointError: as `src.gpt.training.train`; the message names the last checkpoint.
     """
     together, folder = team(), Path(folder)
     together.check_shared(folder)
@@ -114,23 +113,18 @@ def train(
         if after:
             after(step, model)
 
-    try:
-        with locked(None if together.rank else folder):
-            return training.train(
-                model,
-                data,
-                config,
-                validation=validation,
-                folder=folder,
-                resume=resume,
-                after=kept,
-                progress=progress and together.rank == 0,
-                learner=learner,
-            )
-    except FloatingPointError as error:
-        last = folder / "last.pt"
-        step = f"after {read_run(last)['step']} steps" if last.exists() else "not written yet"
-        raise FloatingPointError(f"{error}. The last good checkpoint is {last}, {step}") from None
+    with locked(None if together.rank else folder):
+        return training.train(
+            model,
+            data,
+            config,
+            validation=validation,
+            folder=folder,
+            resume=resume,
+            after=kept,
+            progress=progress and together.rank == 0,
+            learner=learner,
+        )
 
 
 class Together(training.Learner):
@@ -228,10 +222,7 @@ class Together(training.Learner):
         saved, step = state["settings"], state["step"]
         differ = check_same(saved, settings, source=path, free=free)
         if self.config.steps < step:
-            raise ValueError(
-                f"expected steps of at least {step}, which {path} has taken already, got "
-                f"{self.config.steps}"
-            )
+            raise ValueError(f"expected steps of at least {step}, as many as {path} has taken")
         if self.averaged:
             from . import shared_states
 
@@ -283,6 +274,5 @@ def check_last(folder: Path, *, logged: bool = False) -> None:
     last, best = folder / "last.pt", folder / "best.pt"
     if not last.exists() and (logged or (best.exists() and checkpoints.read(best).get("step"))):
         raise FileNotFoundError(
-            f"expected {last} to go on from, found a run without it: put it back, or begin a new "
-            f"run in another folder with --init-from {folder}, which takes the best weights"
+            f"expected {last} to go on from: put it back, or begin anew with --init-from {folder}"
         )

@@ -156,10 +156,8 @@ def config_of(stored: Mapping[str, Any]) -> GPTConfig:
     turning = stored.get("rope_parameters") or stored.get("rope_scaling") or {}
     kind = turning.get("rope_type", turning.get("type", "default"))
     if fixed != ["llama", "silu"] or biases[0] != biases[1] or kind not in ("default", "linear"):
-        raise ValueError(
-            "expected model_type llama, hidden_act silu, rotary positions as they are or linear, "
-            f"and biases everywhere or nowhere, got {fixed}, {kind!r} and biases {biases}"
-        )
+        wanted = "llama, hidden_act silu, rotary default or linear, biases everywhere or nowhere"
+        raise ValueError(f"expected {wanted}, got {fixed}, {kind!r}, {biases}")
     fields = {ours: stored.get(theirs, default) for ours, (theirs, default) in _FIELDS.items()}
     kv_heads = stored.get("num_key_value_heads")
     return GPTConfig(

@@ -55,10 +55,7 @@ def chat(options: argparse.Namespace) -> None:
     run = _opened(options)
     form = chat_format_of(run) if isinstance(run, RealModel) else None
     if form is None:
-        raise ValueError(
-            f"expected a model with a chat template, got {options.model}, which names none; "
-            "`complete` goes on with a text"
-        )
+        raise ValueError(f"expected a model with a chat template, got {options.model}")
     reader, stop = Reader(run.model), run.tokenizer.specials[STOP]
     messages = [Message("system", options.system)] if options.system else []
     for line in _lines():
@@ -86,10 +83,7 @@ def _fitting(messages: list[Message], form: ChatFormat, run: Run) -> list[int]:
     room, first = run.model.context_length, int(messages[0].role == "system")
     while len(ids := form.ids(messages, run.tokenizer)) > room:
         if len(messages) == first + 1:
-            raise ValueError(
-                f"expected a message that fits in the context of {room:,} tokens, got "
-                f"{len(ids):,} with what stands around it: say it shorter"
-            )
+            raise ValueError(f"expected at most {room:,} tokens, got {len(ids):,}: say it shorter")
         print("note: the context is full, the earliest question is forgotten", file=sys.stderr)
         del messages[first : first + 2]
     return ids
@@ -112,10 +106,7 @@ def train(options: argparse.Namespace) -> None:
         if given:
             raise ValueError(f"expected --{given[0]} with --lora only")
         if options.init_from == PACKAGED or Path(options.init_from or "").is_file():
-            raise ValueError(
-                f"expected --lora beside --init-from {options.init_from}: of a GGUF file all "
-                "weights stay as they are, and low-rank maps learn beside them"
-            )
+            raise ValueError(f"expected --lora beside --init-from {options.init_from}")
         return of_runs.train(options)
     flags = of_runs.flags_of(options)
     kept, rank, alpha = options.folder / SETTINGS, RANK, ALPHA
@@ -124,10 +115,7 @@ def train(options: argparse.Namespace) -> None:
         rank, alpha = adapter_in(options.folder).rank, adapter_in(options.folder).alpha
     config = RunConfig.from_tables(*tables, flags)
     if refused := _no_use(*([flags] if options.resume else [*tables, flags])):
-        raise ValueError(
-            f"expected no {', '.join(refused)} beside --lora: model and tokenizer are those of the "
-            "file, and one process trains"
-        )
+        raise ValueError(f"expected no {', '.join(refused)} beside --lora, which has its own")
     if not config.data.init_from:
         raise ValueError("expected --init-from MODEL.gguf, or smollm2, beside --lora")
     history = train_adapter(
@@ -185,11 +173,8 @@ def _written(
 def add_to(command: of_runs.Add, of_train: argparse.ArgumentParser) -> None:
     """Add both commands to a parser, and LoRA to that of `train`."""
     of_train.set_defaults(command=train)
-    of_train.add_argument(
-        "--lora",
-        action="store_true",
-        help=f"low-rank maps learn beside the model of --init-from, a GGUF file or {PACKAGED}",
-    )
+    what = f"low-rank maps learn beside the model of --init-from, a GGUF file or {PACKAGED}"
+    of_train.add_argument("--lora", action="store_true", help=what)
     of_train.add_argument("--rank", type=int, help=f"of LoRA (default {RANK})")
     of_train.add_argument("--alpha", type=float, help=f"of LoRA (default {ALPHA:g})")
 
@@ -206,7 +191,6 @@ def add_to(command: of_runs.Add, of_train: argparse.ArgumentParser) -> None:
 
 
 def _add_drawing(parser: argparse.ArgumentParser, *, tokens: int) -> None:
-    parser.add_argument(
-        "--adapter", type=Path, help="a folder that `train --lora` made beside this model"
-    )
+    what = "a folder that `train --lora` made beside this model"
+    parser.add_argument("--adapter", type=Path, help=what)
     of_runs.add_sampling(parser, tokens=tokens, temperature=0.0)

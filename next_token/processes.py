@@ -72,11 +72,7 @@ class Team(parallel.Team):
             path.unlink()
         if not all(seen):
             blind = [rank for rank, sees in enumerate(seen) if not sees]
-            raise ValueError(
-                f"expected one folder that all {self.size} processes see, but what the first "
-                f"writes to {folder} is not seen by {blind}: several machines need a shared file "
-                "system"
-            )
+            raise ValueError(f"expected a shared file system, {folder} is not seen by {blind}")
 
 
 def team() -> Team:
@@ -120,10 +116,6 @@ def joined() -> Iterator[Team]:
 def _timeout() -> timedelta:
     """How long a process waits for another before it gives up."""
     text = os.environ.get("NEXT_TOKEN_TIMEOUT", "600")
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds < float("inf"):
+    if not (text.isdecimal() and int(text)):
         raise ValueError(f"expected NEXT_TOKEN_TIMEOUT in seconds, above 0, got {text!r}")
-    return timedelta(seconds=seconds)
+    return timedelta(seconds=int(text))

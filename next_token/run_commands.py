@@ -62,7 +62,7 @@ FLAGS = [
     ("model", "qk_norm", bool, "norms of queries and keys"),
     ("model", "latent", int, "channels of latent attention, in place of keys and values"),
     ("model", "window", int, "how many tokens a local layer sees"),
-    ("model", "global_every", int, "every so-manieth layer sees all, the others a window"),
+    ("model", "global_every", int, "every n-th layer sees all, the others a window"),
     ("training", "steps", int, "how many updates"),
     ("training", "learning_rate", float, "the greatest; reached at the end of the warm-up"),
     ("training", "warm_up", int, "steps in which the rate rises; unless given, half at most"),
@@ -92,33 +92,18 @@ FINETUNE_FLAGS = [
 def train(options: argparse.Namespace) -> None:
     """Train a tokenizer and a GPT on a text; keep them in a folder."""
     flags = flags_of(options)
-    if options.sample_tokens < 0:
-        raise ValueError(f"expected --sample-tokens of 0 or more, got {options.sample_tokens}")
     kept = options.folder / "run.toml"
     precision = gpus.fast_precision(runtime.device(options.device))
     tables: list[dict] = [{"training": {"precision": precision}}, *settings_of(options, kept)]
-    if options.resume and (done := run_log.read(options.folder / "log.csv")):
-        least = int(done[-1]["step"] or 0)
-        if (options.steps or least) < least:
-            raise ValueError(
-                f"expected --steps of at least {least:,}, which the run in {options.folder} has "
-                f"taken already, got {options.steps:,}"
-            )
     config = RunConfig.from_tables(*tables, flags)
     said = {name for t in (*tables, flags) for name in (*t.get("model", {}), *t.get("data", {}))}
     of_model = {*KNOWN["model"], "tokenizer", "vocabulary_size"}
     if config.data.init_from and not options.resume and (own := sorted(said & of_model)):
-        raise ValueError(
-            f"expected no {', '.join(own)} beside init_from: model and tokenizer are those of "
-            f"{config.data.init_from}"
-        )
+        raise ValueError(f"expected no {', '.join(own)} beside init_from, which has its own")
     if not options.resume:
         check_plain(config.data.text)
     if (refused := sorted(flags["data"].keys() & set(OF_TEXT))) and config.token_folder():
-        raise ValueError(
-            f"expected no {', '.join(refused)} for {config.data.text}, which holds tokens already: "
-            "tokenize again for others"
-        )
+        raise ValueError(f"expected no {', '.join(refused)} for tokens: tokenize again")
     afresh = options.resume and not kept.exists()
     with joined() as team:
         if afresh and team.rank == 0:
@@ -154,10 +139,7 @@ def settings_of(options: argparse.Namespace, kept: Path) -> list[dict]:
     if options.resume and kept.exists():
         return [{t: v for t, v in read_toml(kept).items() if t in KNOWN}, *found]
     if options.resume and not options.text and not any("text" in t.get("data", {}) for t in found):
-        raise FileNotFoundError(
-            f"expected a run in {options.folder} to go on with, found none: check --folder, or "
-            "name the text of a new run"
-        )
+        raise FileNotFoundError(f"expected a run in {options.folder} to go on with, found none")
     return found
 
 
@@ -217,23 +199,16 @@ def evaluate(options: argparse.Namespace) -> None:
 def plot(options: argparse.Namespace) -> None:
     """Draw the validation losses of runs as an SVG."""
     if options.to.suffix.lower() != ".svg":
-        raise ValueError(
-            f"expected the name of an SVG after --to, such as loss.svg, got {options.to}"
-        )
+        raise ValueError(f"expected the name of an SVG after --to, got {options.to}")
     try:
         from src.tools.figures import curves_of
     except ModuleNotFoundError as error:
-        raise ValueError(
-            f"expected the extra for figures ({error}): install next-token[figures]"
-        ) from error
+        raise ValueError(f"expected the extra next-token[figures]: {error}") from error
     curves, unit, tokenizers = {}, "nats per token", set()
     for folder in options.folders:
         rows = run_log.read(folder / "log.csv")
         if not rows:
-            raise FileNotFoundError(
-                f"expected {folder / 'log.csv'} with a line for each validation, found none; "
-                "`train` writes it"
-            )
+            raise FileNotFoundError(f"expected {folder / 'log.csv'} of `train`, found no lines")
         curves[str(folder)] = rows
         tokenizers.add((folder / "tokenizer.json").read_bytes())
     lines = yardsticks(options.folders[0], order=options.ngram)
@@ -241,10 +216,7 @@ def plot(options: argparse.Namespace) -> None:
     if len(tokenizers) > 1:  # a token is not the same for all
         column, unit = "bits_per_byte", "bits per byte"
         if lossy := [name for name, rows in curves.items() if rows[0][column] is None]:
-            raise ValueError(
-                f"expected runs with one tokenizer, or with bits per byte, got {lossy[0]}, whose "
-                "tokenizer loses text: plot it alone"
-            )
+            raise ValueError(f"expected bits per byte, got {lossy[0]}, whose tokenizer loses text")
         first = curves[str(options.folders[0])][0]
         per_nat = (first[column] or 0) / (first["validation_loss"] or 1)
         lines = {name: height * per_nat for name, height in lines.items()}
@@ -283,8 +255,6 @@ def add_sampling(parser: argparse.ArgumentParser, *, tokens: int, temperature: f
 
 def sample(options: argparse.Namespace) -> None:
     """Draw texts that go on from a prompt."""
-    if options.texts < 1:
-        raise ValueError(f"expected --texts 1 or more, got {options.texts}")
     run = _opened(options.folder)
     filters = filters_of(options)
     prompt = [run.end, *run.tokenizer.encode(options.prompt)]
@@ -306,8 +276,6 @@ def sample(options: argparse.Namespace) -> None:
 def fetch(options: argparse.Namespace) -> None:
     """Fetch a published text or model, once; later commands find it."""
     if options.name in corpora.REMOTES:
-        if options.folder:
-            raise ValueError("expected --folder with a model only: texts go to the user's cache")
         corpus = corpora.load(options.name)
         print(f"{options.name}: {corpus.n_bytes:,} bytes")
         print(f"Next: next-token train {options.name} --folder RUN")
@@ -422,9 +390,7 @@ def _texts(line: str, family: str) -> tuple[str, ...]:
         return labelled.texts_of(json.loads(line), family)
     except (json.JSONDecodeError, KeyError, RecursionError) as error:
         keys = ", ".join(labelled.KEYS[family])
-        raise ValueError(
-            f"expected a JSON object with {keys} for {family}, got {line[:60]!r}"
-        ) from error
+        raise ValueError(f"expected a JSON object with {keys} for {family}: {error}") from error
 
 
 def _opened(folder: Path) -> Run:
@@ -434,39 +400,20 @@ def _opened(folder: Path) -> Run:
 def add_to(command: Add) -> argparse.ArgumentParser:
     """Add all these commands to a parser; return that of `train`, which has more to it."""
     one = of_train = command(train)
-    one.add_argument(
-        "text",
-        nargs="?",
-        help="a UTF-8 file, a folder that tokenize made, python-docs (default), shakespeare or "
-        "micro-world",
-    )
+    what = "a UTF-8 file, a folder that tokenize made, python-docs, shakespeare or micro-world"
+    one.add_argument("text", nargs="?", help=what)
     one.add_argument("--folder", type=Path, required=True, help="where the run is kept")
     one.add_argument("--config", type=Path, help="a TOML file of settings")
-    one.add_argument(
-        "--resume",
-        action="store_true",
-        help="go on with the run in the folder, with its settings; --steps, --batch-size, "
-        "--accumulation, --precision, --compile, --engine, --every and --save-every may be others",
-    )
+    what = "go on with the run in the folder, with its settings; --steps, --batch-size, "
+    what += "--accumulation, --precision, --compile, --engine, --every, --save-every may be others"
+    one.add_argument("--resume", action="store_true", help=what)
     one.add_argument("--quiet", action="store_true", help="no progress bar, no lines")
-    one.add_argument(
-        "--sample-tokens",
-        type=int,
-        default=40,
-        metavar="INT",
-        help="how long a text is drawn after each validation; 0: none (default 40)",
-    )
-    one.add_argument(
-        "--compile",
-        action=argparse.BooleanOptionalAction,
-        help="turn model and loss into one program first, which takes a minute",
-    )
-    one.add_argument(
-        "--init-from",
-        metavar="FOLDER",
-        help="a run or a released model, whose model is trained further, with its tokenizer; with "
-        "--lora a GGUF file",
-    )
+    what = "how long a text is drawn after each validation; 0: none (default 40)"
+    one.add_argument("--sample-tokens", type=int, default=40, metavar="INT", help=what)
+    what = "turn model and loss into one program first, which takes a minute"
+    one.add_argument("--compile", action=argparse.BooleanOptionalAction, help=what)
+    what = "a run or a released model to train further, with its tokenizer; with --lora a GGUF file"
+    one.add_argument("--init-from", metavar="FOLDER", help=what)
     one.add_argument("--device", help="cpu, cuda, cuda:1, mps (default: the best there is)")
     defaults = RunConfig().tables()
     for table, name, kind, what in FLAGS:
@@ -486,12 +433,8 @@ def add_to(command: Add) -> argparse.ArgumentParser:
     one = command(plot)
     one.add_argument("folders", nargs="+", type=Path, metavar="folder", help="of a run")
     one.add_argument("--to", type=Path, default=Path("runs.svg"), help="default: runs.svg")
-    one.add_argument(
-        "--ngram",
-        type=int,
-        metavar="N",
-        help="beside an n-gram model of N tokens, counted on the first run's training part",
-    )
+    what = "beside an n-gram model of N tokens, counted on the first run's training part"
+    one.add_argument("--ngram", type=int, metavar="N", help=what)
 
     one = command(sample)
     _add_folder(one)
@@ -521,12 +464,9 @@ def add_to(command: Add) -> argparse.ArgumentParser:
     _add_cut(one)
     one.add_argument("--quiet", action="store_true", help="no progress bar")
     for name, kind, what in FINETUNE_FLAGS:
-        one.add_argument(
-            f"--{name.replace('_', '-')}",
-            type=kind,
-            metavar=kind.__name__.upper(),
-            help=f"{what} (default {getattr(FinetuneConfig, name)})",
-        )
+        what += f" (default {getattr(FinetuneConfig, name)})"
+        flag, metavar = f"--{name.replace('_', '-')}", kind.__name__.upper()
+        one.add_argument(flag, type=kind, metavar=metavar, help=what)
 
     one = command(classify)
     one.add_argument("folder", type=Path, help="of a fine-tuned model")

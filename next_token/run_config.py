@@ -110,20 +110,15 @@ class RunConfig:
         settings = cls().tables()
         for changes in tables:
             for table, values in changes.items():
-                known = KNOWN.get(table)
-                if known is None:
+                if table not in KNOWN:
                     raise ValueError(f"expected tables among {list(KNOWN)}, got [{table}]")
                 if not isinstance(values, Mapping):
-                    raise ValueError(
-                        f"expected a table [{table}] with settings, got {table} = {values!r}"
-                    )
+                    raise ValueError(f"expected a table [{table}], got {table} = {values!r}")
                 for name, value in values.items():
                     if (table, name, value) == ("training", "sharded", False):  # of version 0.2
                         continue
-                    if name not in known:
-                        raise ValueError(
-                            f"expected settings among {sorted(known)} in [{table}], got {name!r}"
-                        )
+                    if name not in (known := KNOWN[table]):
+                        raise ValueError(f"expected {sorted(known)} in [{table}], got {name!r}")
                     settings[table][name] = value
         of_training = settings["training"]
         asked_for = any("warm_up" in changes.get("training", {}) for changes in tables)
@@ -162,10 +157,7 @@ class RunConfig:
         """
         if self.data.text != MICRO_WORLD:
             if self.world:
-                raise ValueError(
-                    f'expected [world] for the text "{MICRO_WORLD}" only, got it for '
-                    f"{self.data.text!r}"
-                )
+                raise ValueError(f'expected [world] for the text "{MICRO_WORLD}" only')
             return None
         if not (type(count := self._documents) is int and count > 0):
             raise ValueError(f"expected a number of documents above 0, got {count!r}")
@@ -194,13 +186,8 @@ class RunConfig:
         """The text of the run in its three parts.
 
         Raises:
-            ValueError: there is no text, but a folder of tokens; or a part would be empty.
+            ValueError: a part would be empty.
         """
-        if self.token_folder():
-            raise ValueError(
-                f"expected a text, {self.data.text} holds tokens, whose parts were cut when they "
-                "were made: name a text"
-            )
         return corpora.split(self.corpus(), validation=self.data.validation, test=self.data.test)
 
     @property

@@ -28,18 +28,18 @@ from src.likelihood.fitting import History
 from src.tokens.bytes import END, Tokenizer
 from src.tools.files import write_text
 
-COLUMNS = (
-    "step",
-    "tokens",
-    "train_loss",
-    "validation_loss",
-    "bits_per_byte",
-    "learning_rate",
-    "gradient_norm",
-    "tokens_per_second",
-    "share_of_peak",
-    "seconds_left",
-)
+_SHAPES = {  # of what a line says
+    "step": "step {:,.0f}",
+    "tokens": "{:,.0f} tokens",
+    "train_loss": "train {:.4f}",
+    "validation_loss": "validation {:.4f}",
+    "bits_per_byte": "{:.3f} bits/byte",
+    "learning_rate": "rate {:.2e}",
+    "gradient_norm": "norm {:.2f}",
+    "tokens_per_second": "{:,.0f} tokens/s",
+    "share_of_peak": "{:.1%} of peak",
+}
+COLUMNS = (*_SHAPES, "seconds_left")
 Row = dict[str, float | None]
 
 
@@ -140,29 +140,19 @@ def read(path: Path | str) -> list[Row]:
     if not path.exists():
         return []
     with open(path, encoding="utf-8", newline="") as file:
-        reader = csv.DictReader(file)
-        if tuple(reader.fieldnames or ()) != COLUMNS:
-            raise ValueError(f"expected the columns {', '.join(COLUMNS)} in {path}, got others")
         try:
-            return [{k: float(v) if v else None for k, v in row.items()} for row in reader]
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"expected numbers in {path}, got others: {error}") from error
+            return [
+                {name: float(row[name]) if row[name] else None for name in COLUMNS}
+                for row in csv.DictReader(file)
+            ]
+        except (KeyError, ValueError) as error:
+            raise ValueError(f"expected a log of `train` in {path}, got {error!r}") from error
 
 
 def line(row: Row, steps: int) -> str:
     """A row as a line for people; what is not known is left out."""
-    shapes = {
-        "step": "step {:,.0f}" + f"/{steps:,}",
-        "tokens": "{:,.0f} tokens",
-        "train_loss": "train {:.4f}",
-        "validation_loss": "validation {:.4f}",
-        "bits_per_byte": "{:.3f} bits/byte",
-        "learning_rate": "rate {:.2e}",
-        "gradient_norm": "norm {:.2f}",
-        "tokens_per_second": "{:,.0f} tokens/s",
-        "share_of_peak": "{:.1%} of peak",
-    }
-    said = [shape.format(row[name]) for name, shape in shapes.items() if row[name] is not None]
+    said = [shape.format(row[name]) for name, shape in _SHAPES.items() if row[name] is not None]
+    said[0] += f"/{steps:,}"
     if (left := row["seconds_left"]) is not None:
         minutes, seconds = divmod(round(left), 60)
         said.append(f"{minutes}:{seconds:02} left")

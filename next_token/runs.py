@@ -80,17 +80,10 @@ def train_run(
     folder, together = Path(folder), team()
     parts = config.training.accumulation * together.size
     if config.data.batch_size < parts:
-        raise ValueError(
-            f"expected a batch_size of at least {parts}, accumulation times processes, got "
-            f"{config.data.batch_size}"
-        )
+        raise ValueError(f"expected a batch_size of at least {parts}, accumulation times processes")
     together.check_shared(folder)
     begun = (folder / "run.toml").exists()
-    if begun and not resume:
-        raise FileExistsError(
-            f"{folder} holds a run already: resume it, or choose another folder for a new one"
-        )
-    if not begun:
+    if not (begun and resume):
         check_free(folder)
     first = None
     if config.data.init_from and not (folder / "last.pt").exists():
@@ -98,7 +91,8 @@ def train_run(
         config = replace(config, model=_model_table(first.model))
     source = config.token_folder() or config.parts()
     if isinstance(source, TokenFolder):
-        _check_tokenizers(source, first)
+        if first and _spellings(first.tokenizer) != _spellings(source.tokenizer):
+            raise ValueError(f"expected tokens of the first model's tokenizer in {source.folder}")
         source.check()
     made = None
     if begun:
@@ -161,7 +155,10 @@ def _resume(
     config: RunConfig, folder: Path, source: Source, together: Team, *, free: set[str]
 ) -> None:
     """Compare a run with its folder, and write down what it goes on with, if that is another."""
-    check_last(folder, logged=bool(run_log.read(folder / "log.csv")))
+    done = run_log.read(folder / "log.csv")
+    check_last(folder, logged=bool(done))
+    if done and config.training.steps < (least := int(done[-1]["step"] or 0)):
+        raise ValueError(f"expected steps of at least {least:,}, as many as {folder} has taken")
     path, tables = folder / "run.toml", _tables(config, source, together)
     kept = read_toml(path)
     differ = check_same(_compared(kept), _compared(tables), source=path, free=free)
@@ -220,10 +217,8 @@ def batches_of(config: RunConfig, tokenizer: Tokenizer, source: Source) -> tuple
         try:
             batches.append(kind(ids, **sizes))
         except ValueError as error:
-            raise ValueError(
-                f"the {name} part of the text has {len(ids):,} tokens: {error}; use a longer text "
-                "or a shorter context"
-            ) from error
+            message = f"the {name} part: {error}; use a longer text or a shorter context"
+            raise ValueError(message) from error
     return batches[0], batches[1]
 
 
@@ -249,7 +244,11 @@ def release(run: Run, folder: Path | str) -> None:
     write_text(folder / "run.toml", _toml(run.tables | {"data": data | paths, "made": made}))
 
 
-_HELD = {
+_CHANGED = (
+    "expected {} as it was when the run was trained, got another, whose test part may hold what "
+    "was trained on: put the old one back, or name a text to score"
+)
+_HOLDS = {
     "run.toml": "a run",
     "config.json": "a released model",
     "task.json": "a fine-tuned model",
@@ -265,31 +264,23 @@ def scores_of_tokens(run: Run, token_folder: TokenFolder, *, stride: int | None)
         ValueError: they are no longer those of the run.
     """
     if token_folder.sha256 != run.tables["made"]["sha256"]:
-        raise ValueError(
-            f"expected {token_folder.folder} as it was when the run was trained, got other "
-            "tokens: name a text to score"
-        )
+        raise ValueError(_CHANGED.format(token_folder.folder))
     part = token_folder.parts["test"]
     starts = [*part.starts.tolist(), len(part) - 1]  # of the end tokens
     texts = [torch.from_numpy(part.piece(a, b + 1 - a)) for a, b in pairwise(starts)]
     spelled = run.tokenizer.decode
-    return scores_of_ids(
-        run,
-        texts,
-        stride=stride,
-        n_bytes=None
-        if UNKNOWN in run.tokenizer.specials
-        else [len(spelled(text[1:-1].tolist()).encode()) for text in texts],
-    )
+    lossy = UNKNOWN in run.tokenizer.specials
+    n_bytes = None if lossy else [len(spelled(text[1:-1].tolist()).encode()) for text in texts]
+    return scores_of_ids(run, texts, stride=stride, n_bytes=n_bytes)
 
 
 def check_free(folder: Path) -> None:
     """Raise a FileExistsError if a folder holds a model or tokens, which a new run would spoil."""
     if folder.exists() and not folder.is_dir():
         raise FileExistsError(f"expected a folder, {folder} is a file: choose another name")
-    for name, held in _HELD.items():
+    for name, kind in _HOLDS.items():
         if (folder / name).exists():
-            raise FileExistsError(f"{folder} holds {held} already: choose another folder")
+            raise FileExistsError(f"{folder} holds {kind} already: choose another folder")
 
 
 def parts_of(tables: Mapping[str, Mapping[str, Any]]) -> corpora.Split:
@@ -309,11 +300,7 @@ def parts_of(tables: Mapping[str, Mapping[str, Any]]) -> corpora.Split:
         raise FileNotFoundError(f"{error}; the run's text is not here: name one to score") from None
     known = tables.get("made", {}).get("sha256")
     if known and _made(parts, 1)["sha256"] != known:
-        raise ValueError(
-            f"expected {config.data.text} as it was when the run was trained, got another text: "
-            "its test part may hold what was trained on. Put the old text back, or name a text to "
-            "score"
-        )
+        raise ValueError(_CHANGED.format(config.data.text))
     return parts
 
 
@@ -347,15 +334,8 @@ def _tokens_per_byte(source: Source, tokenizer: Tokenizer, tokens: int) -> float
 def _compared(tables: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """All that a resumed run must have in common with the one before, by name: its text, too."""
     made = {f"made.{name}": tables.get("made", {}).get(name) for name in ("sha256", "processes")}
-    return (
-        {"training.sharded": False}
-        | made
-        | {
-            f"{table}.{name}": value
-            for table in KNOWN
-            for name, value in tables.get(table, {}).items()
-        }
-    )
+    settings = {f"{t}.{name}": value for t in KNOWN for name, value in tables.get(t, {}).items()}
+    return {"training.sharded": False} | made | settings
 
 
 def _model_table(model: GPT) -> dict[str, Any]:
@@ -364,33 +344,23 @@ def _model_table(model: GPT) -> dict[str, Any]:
     return {k: v for k, v in table.items() if k != "vocabulary_size" and v is not None}
 
 
-def _check_tokenizers(token_folder: TokenFolder, first: Run | None) -> None:
-    """Refuse tokens whose ids mean something else to the model that is trained further."""
-    if first is None:
-        return
-    one, other = first.tokenizer, token_folder.tokenizer
-    same = one.vocabulary_size == other.vocabulary_size and one.specials == other.specials
-    if not same or any(
-        one.token_bytes(i) != other.token_bytes(i) for i in range(one.vocabulary_size)
-    ):
-        raise ValueError(
-            f"expected in {token_folder.folder} tokens of the tokenizer of the model to begin "
-            f"with ({one.vocabulary_size:,} tokens), got another's ({other.vocabulary_size:,}): "
-            "tokenize again with --tokenizer and that model's folder"
-        )
+def _spellings(tokenizer: Tokenizer) -> tuple[Mapping[str, int], list[bytes]]:
+    """What the ids of a tokenizer mean."""
+    ids = range(tokenizer.vocabulary_size)
+    return tokenizer.specials, [tokenizer.token_bytes(each) for each in ids]
 
 
 def _made(source: Source, processes: int) -> dict[str, Any]:
     """Where a run comes from: what else somebody needs who wants to repeat it."""
-    held: list[Any]
-    if isinstance(source, TokenFolder):  # its manifest has the sum of every file
-        held, sha256 = [*source.parts.values()], source.sha256
-        documents, n_bytes = sum(part.documents for part in held), sum(part.bytes for part in held)
+    if isinstance(source, TokenFolder):
+        parts, sha256 = source.parts.values(), source.sha256  # the manifest's, which has all others
+        documents, n_bytes = sum(p.documents for p in parts), sum(p.bytes for p in parts)
     else:
-        held, digest = [document for part in source for document in part], hashlib.sha256()
-        for document in held:
-            digest.update(document.text.encode() + b"\0")
-        documents, n_bytes = len(held), sum(document.n_bytes for document in held)
+        digest = hashlib.sha256()
+        for part in source:
+            for document in part:
+                digest.update(document.text.encode() + b"\0")
+        documents, n_bytes = sum(map(len, source)), sum(part.n_bytes for part in source)
         sha256 = digest.hexdigest()
     return {
         "on": str(date.today()),

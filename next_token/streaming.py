@@ -70,11 +70,8 @@ def stream(
         stop: the token that ends a text; it is not handed out.
         generator: draws the tokens; on the CPU.
     Raises:
-        ValueError: the prompt is longer than the context, max_new_tokens is negative, or no token
-            is left to draw.
+        ValueError: the prompt is longer than the context, or no token is left to draw.
     """
-    if max_new_tokens < 0:
-        raise ValueError(f"expected 0 new tokens or more, got {max_new_tokens}")
     ids = [*prompt]
     for _ in range(max_new_tokens):
         drawn = int(draw(reader.logits(ids), filters, generator))

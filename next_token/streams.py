@@ -71,10 +71,7 @@ def parts_of_file(
             than `LONGEST_WORD` characters in a row without white space. The message has the place.
     """
     if separator is not None and (_is_json(path) or not separator):
-        raise ValueError(
-            f"expected a separator of at least one character, and for plain text only, got "
-            f"{separator!r} for {path}; in JSON each line is a document"
-        )
+        raise ValueError(f"expected no separator {separator!r}; in JSON each line is a document")
     options = {"compression": "infer", "encoding": "utf-8-sig", "newline": "\n"}
     with fsspec.open(path, "rt", **options) as file:
         if _is_json(path):
@@ -86,10 +83,7 @@ def parts_of_file(
 def check_plain(path: str | os.PathLike[str]) -> None:
     """Refuse what its name says is JSON or compressed, for a command that takes plain text."""
     if Path(path).is_file() and (_is_json(path) or infer_compression(str(path))):
-        raise ValueError(
-            f"expected plain text, got {path}: `next-token tokenize FILE --folder TOKENS` reads "
-            "JSON lines and what is compressed, `next-token train TOKENS` what it made of them"
-        )
+        raise ValueError(f"expected plain text, got {path}: `tokenize` reads it, for `train`")
 
 
 def _is_json(path: str | os.PathLike[str]) -> bool:
@@ -145,8 +139,7 @@ def _read(read: Callable[[], str], path: str | os.PathLike[str]) -> Iterator[str
     except Exception as error:  # each decompressor has errors of its own
         raise ValueError(
             f"expected a whole file of UTF-8 in {path}, got: {error}. Copy it again if it was cut "
-            "off; convert it, such as by iconv -f WINDOWS-1252 -t UTF-8 OLD > NEW, if it is other "
-            "text; what is compressed is called .gz, .zst, .xz or .bz2"
+            "off; convert it by iconv -f WINDOWS-1252 -t UTF-8 OLD > NEW if it is other text"
         ) from error
 
 
@@ -174,7 +167,5 @@ def _cut(
             start = match.start()
         rest = rest[start:]
         if len(rest) > LONGEST_WORD:
-            raise ValueError(
-                f"expected white space within {LONGEST_WORD:,} characters of {path}, got none"
-            )
+            raise ValueError(f"expected white space within {LONGEST_WORD:,} characters of {path}")
     yield rest, True

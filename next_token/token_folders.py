@@ -119,8 +119,8 @@ class TokenFolder:
         path = self.folder / MANIFEST
         if not path.is_file():
             raise FileNotFoundError(
-                f"expected a folder of tokens in {folder}, found no {MANIFEST}: `next-token "
-                f"tokenize` makes them, and has not ended if there is a {folder}.partial"
+                f"expected a folder of tokens, got {folder}: `tokenize` has not ended if there is "
+                f"a {folder}.partial"
             )
         manifest = path.read_bytes()
         self.sha256 = hashlib.sha256(manifest).hexdigest()
@@ -130,14 +130,16 @@ class TokenFolder:
                 raise ValueError(content["format"])
             self._sums = {name: content["sha256"][name] for name in FILES}
             self.parts = {part: self._stream(part, content) for part in PARTS}
+            sizes = {each.path: each.tokens * DTYPES[each.dtype] for each in self.parts.values()}
         except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
-            raise TokensError(
-                f"expected the format {FORMAT!r} in {path}, got {type(error).__name__}: {error}; "
-                "tokenize again"
-            ) from error
+            got = f"{FORMAT!r} in {path}, got {type(error).__name__}: {error}"
+            raise TokensError(f"expected {got}; tokenize again") from error
         for part in self.parts.values():
-            _check_size(part.path, part.tokens * DTYPES[part.dtype])
-            _check_size(part.path.with_suffix(".starts"), part.documents * 8)
+            sizes[part.path.with_suffix(".starts")] = part.documents * 8
+        for path, size in sizes.items():
+            if (found := path.stat().st_size) != size:
+                got = f"{path} with {size:,} bytes, as the manifest says, got {found:,}"
+                raise TokensError(f"expected {got}: copy it again, or tokenize again")
         self.tokenizer = open_tokenizer(self.folder)
 
     def check(self, files: Iterable[str] = FILES) -> None:
@@ -148,26 +150,13 @@ class TokenFolder:
         """
         for name in files:
             if (found := sha256_of(self.folder / name)) != self._sums[name]:
-                raise TokensError(
-                    f"expected {self.folder / name} with SHA-256 {self._sums[name]}, as the "
-                    f"manifest says, got {found}: the file was changed or damaged since; copy it "
-                    "again from where it is whole, or tokenize again"
-                )
+                got = f"{self.folder / name} with SHA-256 {self._sums[name]}, got {found}"
+                raise TokensError(f"expected {got}: it was changed or damaged, tokenize again")
 
     def _stream(self, part: str, content: dict) -> TokenStream:
         """A part, as the manifest has it."""
         path, numbers = self.folder / f"{part}.bin", content["parts"][part]
         tokens, documents, n_bytes = (int(numbers[n]) for n in ("tokens", "documents", "bytes"))
-        if content["dtype"] not in DTYPES:
-            raise ValueError(content["dtype"])
         return TokenStream(
             path, content["dtype"], tokens, documents, n_bytes, self._sums[path.name]
-        )
-
-
-def _check_size(path: Path, size: int) -> None:
-    if (found := path.stat().st_size) != size:
-        raise TokensError(
-            f"expected {path} with {size:,} bytes, as the manifest says, got {found:,}: was it not "
-            "copied whole? Copy it again, or tokenize again"
         )

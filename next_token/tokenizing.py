@@ -32,7 +32,7 @@ from next_token.token_folders import FILES, FORMAT, MANIFEST, PARTS, TokenFolder
 from src.texts.corpora import check_shares
 from src.tokens.bpe import BytePairTokenizer
 from src.tokens.bytes import END, ByteTokenizer, CharacterTokenizer, Tokenizer
-from src.tokens.files import save
+from src.tokens.files import naming, save
 from src.tools.files import sha256_of, write_text
 from src.tools.progress import progress as progress_bar
 
@@ -80,8 +80,6 @@ def tokenize_files(
         ChildProcessError: a worker died.
     """
     check_shares(validation, test)
-    if processes is not None and processes < 1:
-        raise ValueError(f"expected at least one process, got {processes}")
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 
     def read() -> Iterator[_Block]:
@@ -96,10 +94,7 @@ def tokenize_files(
         encoded = _encoded(blocks, chosen, dtype, processes or cores or 1)
         parts = _write(partial, encoded, np.array(chosen.specials[END], dtype).tobytes())
         if not parts["train"]["documents"]:
-            raise ValueError(
-                "expected documents to train on, got none in the training part: give more text, "
-                "smaller shares, or a --separator that makes more documents of it"
-            )
+            raise ValueError("expected documents to train on, got none: give more text")
         manifest = {
             "format": FORMAT,
             "dtype": dtype,
@@ -121,10 +116,7 @@ def _new_folder(folder: Path) -> Iterator[Path]:
     """
     partial = folder.with_name(folder.name + ".partial")
     if folder.exists() or partial.exists():
-        raise FileExistsError(
-            f"expected no {folder} yet, and no {partial}, where it is written: choose another, or "
-            "remove what a process has left that was killed"
-        )
+        raise FileExistsError(f"expected no {folder} yet, and no {partial}, of a killed process")
     partial.mkdir(parents=True)
     try:
         yield partial
@@ -194,10 +186,7 @@ def _tokenizer(
         return ByteTokenizer() if wanted == "bytes" else gpt2_tokenizer()
     if Path(wanted).is_dir():
         return open_tokenizer(wanted)
-    raise ValueError(
-        "expected a tokenizer: bytes, characters, gpt2, a folder that holds one, or the size of a "
-        f"vocabulary to be learnt, got {wanted!r}"
-    )
+    raise ValueError(f"expected bytes, characters, gpt2, a folder or a size, got {wanted!r}")
 
 
 def _sample(documents: Iterable[tuple[str, Part]], files: Sequence) -> Iterator[str]:
@@ -236,10 +225,8 @@ def _encoded(
                 busy.append(worker)
             yield from map(_received, busy)
     except (EOFError, ConnectionError):
-        raise ChildProcessError(
-            "a process that encodes text died, perhaps for want of memory; nothing was written. "
-            "Try again with fewer --processes"
-        ) from None
+        message = "a process that encodes text died: is memory full? Try fewer --processes"
+        raise ChildProcessError(message) from None
 
 
 @contextmanager
@@ -285,10 +272,8 @@ def _ids_of(block: _Block, tokenizer: Tokenizer, dtype: str) -> _Ids:
     """The ids of the parts of a block, each document's with the end token behind."""
     found = []
     for side, part in block:
-        try:
+        with naming(part.title):
             ids = tokenizer.encode(part.text) + [tokenizer.specials[END]] * part.last
-        except ValueError as error:
-            raise ValueError(f"{part.title}: {error}") from None
         n_bytes = len(part.text.encode())
         found.append((side, part.first, np.array(ids, dtype).tobytes(), n_bytes))
     return found

@@ -9,7 +9,6 @@ Used by `run_commands`; the model is derived in the chapter `gpt/gpt1_finetuning
 
 import json
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -57,39 +56,27 @@ def load(folder: Path | str, *, device: torch.device | str = "cpu") -> Tuned:
         ValueError: one is damaged, or of another format or model.
     """
     folder = Path(folder)
-    content = _read_task(folder / "task.json")
+    path = folder / "task.json"
+    if not path.is_file():
+        raise FileNotFoundError(f"expected a fine-tuned model in {folder}, found no {path.name}")
     tokenizer = tokenizer_files.load(folder / "tokenizer.json")
-    try:
+    with tokenizer_files.naming(path):
+        content = tokenizer_files.read_json(path)
+        if content["format"] != _FORMAT:
+            raise ValueError(f"expected the format {_FORMAT!r}, got {content['format']!r}")
         backbone, labels = built_from(content["backbone"]), tuple(content["labels"])
         forms = InputForms(
             content["family"], labels, tokenizer, backbone.context_length, content["cut"]
         )
         generator = torch.Generator().manual_seed(0)
         model = TaskModel(backbone, forms.family, len(labels), generator=generator)
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"expected a task in {folder / 'task.json'}, got {error!r}") from error
     size = backbone.vocabulary_size - NEW_TOKENS
     if tokenizer.vocabulary_size != size:
-        raise ValueError(
-            f"expected a tokenizer of {size} tokens in {folder}, got {tokenizer.vocabulary_size}"
-        )
+        got = tokenizer.vocabulary_size
+        raise ValueError(f"expected a tokenizer of {size} tokens in {folder}, got {got}")
     path = folder / "model.safetensors"
     try:
         checkpoints.restore(model, load_file(path), source=path)
     except SafetensorError as error:
         raise ValueError(f"expected a whole safetensors file at {path}, got: {error}") from error
     return Tuned(model.to(device).eval(), forms, History())
-
-
-def _read_task(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        raise FileNotFoundError(
-            f"expected a fine-tuned model in {path.parent}, found no {path.name}"
-        )
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"expected JSON in {path}, got something else: {error}") from error
-    if not isinstance(content, dict) or content.get("format") != _FORMAT:
-        raise ValueError(f"expected the format {_FORMAT!r} in {path}")
-    return content

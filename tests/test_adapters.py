@@ -138,7 +138,7 @@ def test_an_adapter_of_another_model_or_with_damaged_weights_is_refused(
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (None, "expected an adapter"),
+        (None, "adapter.toml"),
         ("[lora]\nrank = 8\n", "expected [lora] with rank, alpha and base"),
         ('[lora]\nrank = "many"\nalpha = 16.0\nbase = "0"\n', "expected [lora] with rank"),
         ("[lora", "expected TOML"),
@@ -202,8 +202,8 @@ def test_a_text_that_is_too_short_is_refused(learn, text, capsys):
         (["--init-from", "MODEL"], "expected --lora beside --init-from"),
         (["--rank", "4"], "expected --rank with --lora only"),
         (["--lora"], "expected --init-from"),
-        (["--lora", "--init-from", "nowhere.gguf"], "expected a GGUF file"),
-        (["--lora", "--init-from", "FOLDER"], "expected a GGUF file"),
+        (["--lora", "--init-from", "nowhere.gguf"], "nowhere.gguf"),
+        (["--lora", "--init-from", "FOLDER"], "Is a directory"),
         (["--lora", "--init-from", "TEXT"], "GGUF"),
     ],
 )

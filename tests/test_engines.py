@@ -153,15 +153,15 @@ def test_another_number_of_threads_is_named(tmp_path, monkeypatch):
     assert any(f"threads = {threads + 1} after step 12" in line for line in told)
 
 
-def test_a_run_that_diverges_names_step_and_checkpoint(tmp_path):
+def test_a_run_that_diverges_names_the_step(tmp_path):
     def poison(step, model):
         if step == 7:
             next(model.parameters()).data.fill_(math.nan)
 
-    with pytest.raises(FloatingPointError, match=r"at step 8 .*last\.pt, after 6 steps"):
+    with pytest.raises(FloatingPointError, match="at step 8 "):
         run(small_gpt(), tmp_path, save_every=3, after=poison)
     options = {"learning_rate": 3e38, "weight_decay": 9.0, "steps": 1, "end": 1.0}
-    with pytest.raises(FloatingPointError, match=r"finite parameters.*last\.pt, after 0 steps"):
+    with pytest.raises(FloatingPointError, match="finite parameters"):
         run(small_gpt(), tmp_path / "other", **options)
 
 
@@ -249,7 +249,8 @@ def test_a_run_goes_on_with_other_engines_and_numbers_of_processes(server, tmp_p
 
 def test_folders_that_processes_do_not_share_end_the_run_in_all_of_them(server, tmp_path):
     for answer in together(server, tmp_path, 3, apart=True):  # and none waits for another
-        assert "is not seen by [1, 2]: several machines need a shared" in answer["error"]
+        assert "a shared file system" in answer["error"]
+        assert "is not seen by [1, 2]" in answer["error"]
     assert list(tmp_path.glob("run-*/*")) == []
 
 

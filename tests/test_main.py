@@ -268,7 +268,7 @@ def test_windows_advance_by_half_a_context_unless_told_otherwise(folder):
     run, documents = open_run(folder), [Document("a", TEXT[:300])]
     assert scores(run, documents) == scores(run, documents, stride=8)
     assert scores(run, documents) != scores(run, documents, stride=1)
-    with pytest.raises(ValueError, match=r"a stride of at least 1.* got 8, 0 and 16"):
+    with pytest.raises(ValueError, match="a stride of at least 1"):
         scores(run, documents, stride=0)
 
 
@@ -418,7 +418,7 @@ def test_a_released_run_gives_the_same_model_and_says_how_it_was_made(world_run,
         ({"model": {"tied": "no"}}, "tied to be True or False, got 'no'"),
         ({"model": {"eps": float("inf")}}, "eps above 0 and finite, got eps=inf"),
         ({"model": {"experts": 4, "experts_shift": -1.0}}, "got experts_shift=-1"),
-        ({"model": "gpt2"}, r"a table \[model\] with settings, got model = 'gpt2'"),
+        ({"model": "gpt2"}, r"a table \[model\], got model = 'gpt2'"),
         ({"data": {"whole": "no"}}, "whole to be true or false, got 'no'"),
         ({"data": {"tokenizer": "letters"}}, "tokenizer among .*, got 'letters'"),
         ({"world": {"stories": 1.0}}, 'for the text "micro-world" only'),
@@ -439,7 +439,7 @@ def test_a_setting_that_cannot_be_is_refused(changes, message):
         ("train --folder new --config missing.toml", "missing.toml"),
         ("train --folder new --heads 3", "channels=128 and heads=3"),
         ("train --folder typo --resume", "expected a run in typo to go on with, found none"),
-        ("train {examples} --folder new", "--folder TOKENS` reads JSON lines"),
+        ("train {examples} --folder new", "`tokenize` reads it"),
         ("train {run}/log.csv --folder new", r"--separator='\n' makes one of each line"),
         ("train {text} --folder {run} --steps 9", "holds a run already"),
         ("train {text} --folder {text}", "mine.txt is a file: choose another name"),
@@ -448,8 +448,7 @@ def test_a_setting_that_cannot_be_is_refused(changes, message):
         ("train {text} --folder new --seed -1", "seed from 0 to below 2^63, got -1"),
         ("train {text} --folder new --seed 99999999999999999999", "seed from 0 to below 2^63"),
         ("train {text} --folder new --global-every 2", "expected a window beside global_every"),
-        ("train {text} --folder new --sample-tokens -3", "--sample-tokens of 0 or more, got -3"),
-        ("train --folder {run} --resume --steps 3", "--steps of at least 8"),
+        ("train --folder {run} --resume --steps 3", "steps of at least 8"),
         ("train --lora --folder typo --resume", "expected a run in typo to go on with, found none"),
         (
             "train --folder {run} --resume --learning-rate 1",
@@ -469,11 +468,11 @@ def test_a_setting_that_cannot_be_is_refused(changes, message):
         ("plot {run} --to loss.png", "the name of an SVG after --to"),
         ("plot {run} --to loss.svg --ngram 0", "got 0"),
         ("sample {run} --temperature -1", "got -1.0"),
-        ("sample {run} --top-k 0", "k=0"),
+        ("sample {run} --top-k 0", "got k=0"),
         ("sample {run} --top-p 1.5", "got 1.5"),
         ("sample {run} --min-p -0.1", "got -0.1"),
         ("sample {run} --tokens -1", "0 new tokens or more, got -1"),
-        ("sample {run} --texts 0", "--texts 1 or more, got 0"),
+        ("sample {run} --texts 0", "texts of at least one token each"),
     ],
 )
 def test_what_cannot_be_done_is_said_and_changes_nothing(
@@ -558,7 +557,7 @@ def test_tokens_of_another_tokenizer_are_no_text_to_go_on_with(folder, text, tmp
     done(capsys, *tokens, "--separator", "fox")
     options = ["--folder", tmp_path / "new", "--init-from", folder, *FURTHER]
     err = refused(capsys, "train", tmp_path / "tokens", *options)
-    assert "tokens of the tokenizer of the model to begin" in err
+    assert "tokens of the first model's tokenizer" in err
     assert not (tmp_path / "new").exists()
 
 

@@ -61,14 +61,6 @@ def test_what_is_said_holds_no_mark(real):
     assert real.tokenizer.decode(ids) == CHAT.text([Message("user", f"a{STOP}b")])
 
 
-@pytest.mark.parametrize("role", ["User", "user\nsystem", ""])
-def test_a_role_that_is_unknown_is_refused(role):
-    with pytest.raises(ValueError, match="expected roles among system, user, assistant, got"):
-        CHAT.text([Message("user", "Hi"), Message(role, "Hi")])
-    with pytest.raises(ValueError, match="expected a message to begin with, got none"):
-        CHAT.text([])
-
-
 def known(system):
     return f"{chat_module._BEFORE}{system}{chat_module._AFTER}"
 
@@ -122,7 +114,6 @@ def test_a_stream_ends_where_the_context_is_full(tmp_path):
     for prompt, options, message in [
         ([0] * 13, {}, "expected at most 12 tokens, the model's context, got 13"),
         ([0], {"filters": [lambda each: each - torch.inf]}, "does a filter forbid every token"),
-        ([0], {"max_new_tokens": -1}, "0 new tokens or more, got -1"),
     ]:
         options = {"max_new_tokens": 1} | options
         with pytest.raises(ValueError, match=message):
