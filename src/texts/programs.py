@@ -24,6 +24,7 @@ choices); van de Meent et al. 2018 (handlers). Derived in the chapter `gpt/micro
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, repeat
 from typing import Generic, NamedTuple, TypeVar
 
 import torch
@@ -90,7 +91,8 @@ class _UnfinishedError(Exception):
 class Handler:
     """To whom a program leaves its choices: it writes them down and adds up their log-probability.
 
-    How they are made, the handlers below say, by `_choose`.
+    How they are made, the handlers below say: `_place` is the place of one of `size` options that
+    are equally likely, `_option` the place of an option of a choice.
     """
 
     def __init__(self) -> None:
@@ -98,37 +100,33 @@ class Handler:
         self.words: list[str] = []
         self.hidden: list[object] = []
 
-    def _choose(self, size: int, choice: Choice | None = None) -> int:
-        """The place of an option among so many, which are equally likely without a choice."""
+    def _place(self, size: int) -> int:
         raise NotImplementedError
 
-    def _room(self) -> None:
-        """Called before each word is written."""
+    def _option(self, choice: Choice) -> int:
+        return self._place(len(choice.options))
 
     def length(self) -> int:
         return len(self.words)
 
     def say(self, *words: str) -> None:
-        for word in words:
-            self._room()
-            self.words.append(word)
+        self.words += words
 
     def one_of(self, options: Sequence[str]) -> str:
-        self._room()
-        word = options[self._choose(len(options))]
+        size = len(options)
+        word = options[self._place(size)]
         self.words.append(word)
-        self.log_prob -= math.log(len(options))
+        self.log_prob -= math.log(size)
         return word
 
     def pick(self, choice: Choice[str]) -> str:
-        self._room()
-        word = choice.options[self._choose(len(choice.options), choice)]
+        word = choice.options[self._option(choice)]
         self.words.append(word)
         self.log_prob += choice.log_probs[word]
         return word
 
     def hide(self, choice: Choice[_Option]) -> _Option:
-        option = choice.options[self._choose(len(choice.options), choice)]
+        option = choice.options[self._option(choice)]
         self.hidden.append(option)
         self.log_prob += choice.log_probs[option]
         return option
@@ -144,9 +142,11 @@ class _Sampler(Handler):
         super().__init__()
         self.draw = draw
 
-    def _choose(self, size: int, choice: Choice | None = None) -> int:
-        drawn = self.draw()
-        return int(drawn * size) if choice is None else bisect_right(choice.cumulative, drawn)
+    def _place(self, size: int) -> int:
+        return int(self.draw() * size)
+
+    def _option(self, choice: Choice) -> int:
+        return bisect_right(choice.cumulative, self.draw())
 
 
 class _Follower(Handler):
@@ -158,7 +158,7 @@ class _Follower(Handler):
         self.taken: list[int] = []
         self.sizes: list[int] = []
 
-    def _choose(self, size: int, choice: Choice | None = None) -> int:
+    def _place(self, size: int) -> int:
         k = len(self.taken)
         self.taken.append(self.path[k] if k < len(self.path) else 0)
         self.sizes.append(size)
@@ -178,7 +178,20 @@ class _Enumerator(_Follower):
         super().__init__(path)
         self.most = most
 
-    def _room(self) -> None:
+    def say(self, *words: str) -> None:
+        for word in words:
+            self._check_room()
+            self.words.append(word)
+
+    def one_of(self, options: Sequence[str]) -> str:
+        self._check_room()
+        return super().one_of(options)
+
+    def pick(self, choice: Choice[str]) -> str:
+        self._check_room()
+        return super().pick(choice)
+
+    def _check_room(self) -> None:
         if len(self.words) == self.most:
             raise _UnfinishedError
 
@@ -360,6 +373,8 @@ def enumerate_texts(program: Program, most: int) -> tuple[Beginnings, Beginnings
 
 def _uniform_draws(generator: torch.Generator) -> Iterator[float]:
     """Numbers from [0, 1), drawn in blocks: one at a time they would cost more than the words."""
-    while True:
-        draws = torch.rand(4096, generator=generator, dtype=torch.float64, device=generator.device)
-        yield from draws.tolist()
+    device = generator.device
+    return chain.from_iterable(
+        torch.rand(4096, generator=generator, dtype=torch.float64, device=device).tolist()
+        for _ in repeat(None)
+    )
