@@ -211,11 +211,6 @@ def test_stories_of_which_no_place_is_told_are_passed_over():
     assert all(set(e.texts[0].split()) & {*PLACES} for e in task.train)
 
 
-def test_a_share_of_having_out_of_range_is_refused():
-    with pytest.raises(ValueError, match=r"expected has from 0 to 1, got 1\.5"):
-        tasks.entailment(WORLD, **SIZES, generator=generator(), has=1.5)
-
-
 # similarity
 
 

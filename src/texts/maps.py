@@ -50,8 +50,8 @@ class RandomMaps(Words):
         weights: (M,); how often each map is taken, up to a factor. None: all alike.
         noise: the probability that an output is drawn whatever the map says.
     Raises:
-        ValueError: words are not distinct, there are no pairs, maps or weights do not fit, or noise
-            is no probability below 1.
+        ValueError: words are not distinct, maps or weights do not fit, or noise is no probability
+            below 1.
     """
 
     end = "<end>"
@@ -204,9 +204,8 @@ class RandomMaps(Words):
     def _check(self) -> None:
         if len(self._ids) < len(self.vocabulary):
             raise ValueError(f"expected distinct inputs and outputs, got {self.vocabulary}")
-        if self.pairs < 1 or not 0 <= self.noise < 1:
-            got = f"{self.pairs} and {self.noise}"
-            raise ValueError(f"expected 1 pair or more and noise from 0 to below 1, got {got}")
+        if not 0 <= self.noise < 1:
+            raise ValueError(f"expected noise from 0 to below 1, got {self.noise}")
         if self.maps is not None:
             shape, numbers = (len(self.weights), len(self.inputs)), range(len(self.outputs))
             fit = self.maps.shape == shape and {*self.maps.flatten().tolist()} <= {*numbers}

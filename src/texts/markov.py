@@ -84,7 +84,9 @@ class MarkovSource(Words):
             for _ in range(self.order):
                 self._start = self._start * size + self._ids[end]
             self._next_context[:, self._ids[end]] = self._start
-            self._check_texts_end()
+            reach = self._reachable()
+            if (reach[self._start] & ~reach[:, self._start]).any():  # reached, with no way back
+                raise ValueError(f"expected texts to end, but some go on for ever without {end!r}")
 
     @classmethod
     def from_table(
@@ -230,16 +232,8 @@ class MarkovSource(Words):
             raise ValueError(f"expected length {size} on each axis, got {[*self.transition.shape]}")
         fits = (self.transition >= 0).all(-1) & ((self.transition.sum(-1) - 1).abs() <= 1e-9)
         if not fits.all():  # NaN does not fit
-            row = tuple((~fits).nonzero()[0].tolist())
-            got = f"{self.transition[row].tolist()[:10]} after {self.decode(row)!r}"
-            raise ValueError(f"expected rows of probabilities that sum to 1, got {got}")
-
-    def _check_texts_end(self) -> None:
-        reach = self._reachable()
-        endless = reach[self._start] & ~reach[:, self._start]  # reached, with no way back
-        if endless.any():
-            words = self.decode(endless.reshape(self.transition.shape[:-1]).nonzero()[0])
-            raise ValueError(f"expected texts to end, but after {words!r} {self.end!r} never comes")
+            wrong = self.transition[~fits][:3].tolist()
+            raise ValueError(f"expected rows of probabilities that sum to 1, got {wrong}")
 
 
 _SMALL_ENGLISH = {

@@ -419,10 +419,8 @@ class MicroWorld(Settings):
         size, numbers = len(self.vocabulary), bool(items) and isinstance(items[0], int)
         unknown = set(items).difference(range(size) if numbers else self._ids)
         if unknown:
-            raise ValueError(
-                f"expected words of the micro-world or ids from 0 to {size - 1}, got "
-                f"{sorted(unknown)[:10]}"
-            )
+            got = sorted(unknown)[:10]
+            raise ValueError(f"expected known words, or ids from 0 to {size - 1}, got {got}")
         return tuple(self.vocabulary[i] for i in items) if numbers else items
 
     def _after_each(self, ids: list[int]) -> np.ndarray:

@@ -22,6 +22,7 @@ choices); van de Meent et al. 2018 (handlers). Derived in the chapter `gpt/micro
 """
 
 import math
+from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, repeat
@@ -88,11 +89,10 @@ class _UnfinishedError(Exception):
     """The text stops before the document does."""
 
 
-class Handler:
+class Handler(ABC):
     """To whom a program leaves its choices: it writes them down and adds up their log-probability.
 
-    How they are made, the handlers below say: `_place` is the place of one of `size` options that
-    are equally likely, `_option` the place of an option of a choice.
+    How they are made, the handlers below say, by `_place` and `_option`.
     """
 
     def __init__(self) -> None:
@@ -100,10 +100,12 @@ class Handler:
         self.words: list[str] = []
         self.hidden: list[object] = []
 
+    @abstractmethod
     def _place(self, size: int) -> int:
-        raise NotImplementedError
+        """The place of one of `size` options that are equally likely."""
 
     def _option(self, choice: Choice) -> int:
+        """The place of one of the options of a choice."""
         return self._place(len(choice.options))
 
     def length(self) -> int:
@@ -180,18 +182,18 @@ class _Enumerator(_Follower):
 
     def say(self, *words: str) -> None:
         for word in words:
-            self._check_room()
+            self._room()
             self.words.append(word)
 
     def one_of(self, options: Sequence[str]) -> str:
-        self._check_room()
+        self._room()
         return super().one_of(options)
 
     def pick(self, choice: Choice[str]) -> str:
-        self._check_room()
+        self._room()
         return super().pick(choice)
 
-    def _check_room(self) -> None:
+    def _room(self) -> None:
         if len(self.words) == self.most:
             raise _UnfinishedError
 
