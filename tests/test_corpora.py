@@ -625,7 +625,7 @@ def test_too_few_documents_are_refused_with_their_number_and_a_way_out(n_documen
 
 @pytest.mark.parametrize("shares", [(-0.1, 0.1), (0.1, -0.1), (0, 1.0), (0.5, 0.5), (math.nan, 0)])
 def test_shares_out_of_range_are_refused(shares):
-    with pytest.raises(ValueError, match="of at least 0 and together below 1, got validation="):
+    with pytest.raises(ValueError, match="from 0, together below 1, got validation="):
         split(FIVE, validation=shares[0], test=shares[1])
 
 

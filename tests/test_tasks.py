@@ -387,7 +387,7 @@ def test_what_does_not_fit_is_refused(family, labels, train, message):
 )
 def test_an_example_in_two_parts_is_refused(family, texts, copy, refused):
     train = (Example(texts, 0), Example((*texts[:-1], "w"), 1))
-    error = pytest.raises(ValueError, match=r"copies in two parts, got .* in train and in test")
+    error = pytest.raises(ValueError, match=r"no copy of .* of train in test")
     with error if refused else nullcontext():
         Task("t", family, ("a", "b"), train, test=(Example(copy, 1),))
 
@@ -531,5 +531,5 @@ def test_a_file_that_makes_no_task_is_refused(tmp_path, records, message):
 
 @pytest.mark.parametrize("shares", [(-0.1, 0), (0, 1), (0.5, 0.5), (math.nan, 0)])
 def test_shares_out_of_range_are_refused(tmp_path, shares):
-    with pytest.raises(ValueError, match="expected shares of at least 0"):
+    with pytest.raises(ValueError, match="expected shares from 0"):
         loaded(tmp_path, GOOD, validation=shares[0], test=shares[1])

@@ -410,5 +410,4 @@ def split(corpus: Corpus, *, validation: float = 0.1, test: float = 0.1, seed: i
 def check_shares(validation: float, test: float) -> None:
     """Refuse shares of a text that leave nothing to train on."""
     if not (0 <= validation < 1 and 0 <= test < 1 and validation + test < 1):
-        got = f"{validation=} and {test=}"
-        raise ValueError(f"expected shares of at least 0 and together below 1, got {got}")
+        raise ValueError(f"expected shares from 0, together below 1, got {validation=}, {test=}")

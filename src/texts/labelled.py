@@ -79,8 +79,7 @@ class Task:
                 _check_example(self.family, self.labels, example)
                 other = where.setdefault(identity_of(self.family, example.texts), part)
                 if other != part:
-                    both = f"{example.texts} in {other} and in {part}"
-                    raise ValueError(f"expected no copies in two parts, got {both}")
+                    raise ValueError(f"expected no copy of {example.texts} of {other} in {part}")
 
     def counts(self, part: str = "test") -> dict[str, int]:
         """How many examples of each label a part has."""

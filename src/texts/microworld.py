@@ -419,8 +419,7 @@ class MicroWorld(Settings):
         size, numbers = len(self.vocabulary), bool(items) and isinstance(items[0], int)
         unknown = set(items).difference(range(size) if numbers else self._ids)
         if unknown:
-            got = sorted(unknown)[:10]
-            raise ValueError(f"expected known words, or ids from 0 to {size - 1}, got {got}")
+            raise ValueError(f"expected words or ids below {size}, got {sorted(unknown)[:10]}")
         return tuple(self.vocabulary[i] for i in items) if numbers else items
 
     def _after_each(self, ids: list[int]) -> np.ndarray:
