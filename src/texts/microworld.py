@@ -143,8 +143,10 @@ class MicroWorld(Settings):
         Raises:
             ValueError: a word or an id is not in the vocabulary.
         """
-        documents = _documents(self._words(text))
-        return sum((programs.log_prob(self.program, words) for words in documents), 0.0)
+        return self._log_prob(self._words(text))
+
+    def _log_prob(self, words: tuple[str, ...]) -> float:
+        return sum((programs.log_prob(self.program, each) for each in _documents(words)), 0.0)
 
     def first_impossible(self, text: Tensor | str | Sequence[str]) -> int | None:
         """The place of the first token that cannot follow those before it; None if all can."""
@@ -219,7 +221,7 @@ class MicroWorld(Settings):
         if len(texts) < 2:
             raise ValueError(f"expected at least 2 documents, got {len(texts)}: one has no spread")
         words = [self._words(text) for text in texts]
-        nats = np.array([-self.log_prob(each) for each in words])
+        nats = np.array([-self._log_prob(each) for each in words])
         tokens = np.array([len(each) for each in words])
         loss = nats.sum() / tokens.sum()
         spread = np.std(nats - loss * tokens, ddof=1)
