@@ -421,7 +421,7 @@ def test_a_known_name_wins_over_a_file_but_a_path_asks_for_the_file(tmp_path, mo
         (b"\xef\xbb\xbf", None, "holds no text: 3 bytes"),
         (b"one\n\ntwo", "", "expected a document_separator that occurs in"),
         (b"one\n\ntwo", "---", "expected a document_separator that occurs in"),
-        (b"one\ncaf\xe9\n", None, r"0xe9 in position 7: .*\(line 2\).*iconv -f WINDOWS-1252"),
+        (b"one\ncaf\xe9\n", None, r"0xe9 in position 7: .*\(line 2\): save the file as UTF-8"),
         (b"\xef\xbb\xbfab\xff", None, "0xff in position 5:"),  # the byte-order mark counts
     ],
 )
@@ -533,7 +533,7 @@ def test_a_failed_fetch_changes_no_file_and_says_how_to_go_on(
     message = str(caught.value)
     assert f"a file with SHA-256 {SHA256}" in message
     assert f"put that file at {cache / 'tinyshakespeare.txt'}" in message
-    assert 'or use load("python-docs"), which needs no network' in message
+    assert 'or use load("python-docs")' in message
     assert content_of(cache) == before
 
 
@@ -616,16 +616,16 @@ def test_documents_under_one_title_are_still_told_apart():
 @pytest.mark.parametrize("n_documents", [0, 1, 2])
 def test_too_few_documents_are_refused_with_their_number_and_a_way_out(n_documents):
     corpus = Corpus("few", FIVE.documents[:n_documents])
-    with pytest.raises(ValueError, match=f"few has too few documents: {n_documents} .*smaller sh"):
+    with pytest.raises(ValueError, match=f"too few: {n_documents} in few, .*smaller shares"):
         split(corpus)
     documents = (*FIVE.documents[:3], Document("e", "x" * 9_001))
-    with pytest.raises(ValueError, match="4 with 9,031 bytes, the longest 9,001"):
+    with pytest.raises(ValueError, match="too few: 4 in uneven, the longest 9,001 bytes"):
         split(Corpus("uneven", documents), validation=0.3, test=0.1, seed=0)
 
 
 @pytest.mark.parametrize("shares", [(-0.1, 0.1), (0.1, -0.1), (0, 1.0), (0.5, 0.5), (math.nan, 0)])
 def test_shares_out_of_range_are_refused(shares):
-    with pytest.raises(ValueError, match="of at least 0 and together below 1, got validation="):
+    with pytest.raises(ValueError, match="from 0, together below 1, got validation="):
         split(FIVE, validation=shares[0], test=shares[1])
 
 
@@ -633,6 +633,6 @@ def test_shares_out_of_range_are_refused(shares):
 
 
 def test_a_text_with_the_byte_of_the_end_token_is_refused():
-    with pytest.raises(ValueError, match="'a' holds one at character 2"):
+    with pytest.raises(ValueError, match="byte 0, the end token, got one in a"):
         Corpus("bad", (Document("a", "no\0"),)).to_bytes()
     assert Corpus("none", ()).to_bytes() == b"\0"

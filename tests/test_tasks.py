@@ -211,11 +211,6 @@ def test_stories_of_which_no_place_is_told_are_passed_over():
     assert all(set(e.texts[0].split()) & {*PLACES} for e in task.train)
 
 
-def test_a_share_of_having_out_of_range_is_refused():
-    with pytest.raises(ValueError, match=r"expected has from 0 to 1, got 1\.5"):
-        tasks.entailment(WORLD, **SIZES, generator=generator(), has=1.5)
-
-
 # similarity
 
 
@@ -392,7 +387,7 @@ def test_what_does_not_fit_is_refused(family, labels, train, message):
 )
 def test_an_example_in_two_parts_is_refused(family, texts, copy, refused):
     train = (Example(texts, 0), Example((*texts[:-1], "w"), 1))
-    error = pytest.raises(ValueError, match="in train and in test: remove copies")
+    error = pytest.raises(ValueError, match=r"no copy of .* of train in test")
     with error if refused else nullcontext():
         Task("t", family, ("a", "b"), train, test=(Example(copy, 1),))
 
@@ -494,7 +489,7 @@ def test_the_file_may_say_the_split(tmp_path):
         ({"text": "x", "label": "yes", "split": "dev"}, "expected a split among"),
         ({"text": "x", "label": "yes", "split": ["test"]}, "expected a split among"),
         ({"text": "x", "label": "yes", "split": "test"}, "on every line or on none"),
-        ({"text": "fine", "label": "no"}, r"same texts in line 1, .*remove one"),
+        ({"text": "fine", "label": "no"}, "same texts in line 1"),
         ({"first": "x", "second": "y", "label": "no"}, "as in line 1"),
         ({"context": "c", "choices": ["d"], "label": 0}, "list of two choices or more"),
         ({"context": "c", "choices": "de", "label": 0}, "list of two choices or more"),
@@ -513,7 +508,9 @@ def test_a_bad_line_is_named(tmp_path, bad, message):
 
 
 def test_copies_in_two_parts_are_named(tmp_path):
-    with pytest.raises(ValueError, match=r"mine\.jsonl:2: expected the label and split"):
+    with pytest.raises(
+        ValueError, match=r"mine\.jsonl:2: expected .*'train'.* same texts in line 1"
+    ):
         loaded(tmp_path, GOOD | {"split": "train"}, GOOD | {"split": "test"})
 
 
@@ -527,12 +524,12 @@ def test_bytes_that_are_no_utf_8_are_named(tmp_path):
 @pytest.mark.parametrize(
     ("records", "message"), [([], "holds no text"), ([GOOD], "two or more different labels")]
 )
-def test_a_file_that_makes_no_task_is_named(tmp_path, records, message):
-    with pytest.raises(ValueError, match=rf"mine\.jsonl.*{message}"):
+def test_a_file_that_makes_no_task_is_refused(tmp_path, records, message):
+    with pytest.raises(ValueError, match=message):
         loaded(tmp_path, *records, test=0)
 
 
 @pytest.mark.parametrize("shares", [(-0.1, 0), (0, 1), (0.5, 0.5), (math.nan, 0)])
 def test_shares_out_of_range_are_refused(tmp_path, shares):
-    with pytest.raises(ValueError, match="expected shares of validation and test"):
+    with pytest.raises(ValueError, match="expected shares from 0"):
         loaded(tmp_path, GOOD, validation=shares[0], test=shares[1])

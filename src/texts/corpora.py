@@ -80,10 +80,7 @@ class Corpus:
         """
         for document in self.documents:
             if "\0" in document.text:
-                raise ValueError(
-                    f"expected text without the byte 0, which is the end token, but "
-                    f"{document.title!r} holds one at character {document.text.index(chr(0))}"
-                )
+                raise ValueError(f"expected no byte 0, the end token, got one in {document.title}")
         return b"".join([b"\0", *(document.text.encode() + b"\0" for document in self.documents)])
 
 
@@ -150,10 +147,8 @@ def load(source: str | os.PathLike[str], *, document_separator: str | None = Non
     if document_separator is None:
         return Corpus(path.name, _blocks(text, path.name))
     if not document_separator or document_separator not in text:
-        raise ValueError(
-            f"expected a document_separator that occurs in {path}, got {document_separator!r}; "
-            "without one the text is cut at blank lines"
-        )
+        wanted = f"a document_separator that occurs in {path}, or none to cut at blank lines"
+        raise ValueError(f"expected {wanted}, got {document_separator!r}")
     parts = [part for part in text.split(document_separator) if part.strip()]
     return Corpus(path.name, _numbered(f"{path.name}, document", parts))
 
@@ -319,10 +314,8 @@ def read_text(path: Path) -> str:
         text = content.decode("utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        raise ValueError(
-            f"expected UTF-8 in {path}, got {error} (line {line}). Save the file as UTF-8 in an "
-            f"editor, or convert it: iconv -f WINDOWS-1252 -t UTF-8 {path.name} > new.txt"
-        ) from error
+        message = f"expected UTF-8 in {path}, got {error} (line {line}): save the file as UTF-8"
+        raise ValueError(message) from error
     if not text.strip():
         raise ValueError(f"{path} holds no text: {len(content)} bytes, nothing but white space")
     return text
@@ -360,10 +353,9 @@ def _fetched(name: str) -> Path:
     try:
         return Path(pooch.retrieve(url, f"sha256:{sha256}", file_name, folder))
     except (OSError, ValueError) as error:
-        raise OSError(
-            f"expected from {url} a file with SHA-256 {sha256}; instead: {error}. Offline, put "
-            f'that file at {folder / file_name}, or use load("python-docs"), which needs no network'
-        ) from error
+        way_out = f'put that file at {folder / file_name}, or use load("python-docs")'
+        message = f"expected a file with SHA-256 {sha256} from {url}, got {error}: {way_out}"
+        raise OSError(message) from error
 
 
 # ---- the split -----------------------------------------------------------------------------------
@@ -404,12 +396,9 @@ def split(corpus: Corpus, *, validation: float = 0.1, test: float = 0.1, seed: i
             n_bytes += sizes[waiting[-1]]
             indices[part].append(waiting.pop())
     if not waiting:
-        raise ValueError(
-            f"{corpus.name} has too few documents: {len(corpus)} with {corpus.n_bytes:,} bytes, "
-            f"the longest {max(sizes, default=0):,}; {test=} and {validation=} leave none for "
-            "training. Add documents, ask for smaller shares, or say what stands between "
-            r"documents: document_separator='\n' makes one of each line"
-        )
+        few = f"{len(corpus)} in {corpus.name}, the longest {max(sizes, default=0):,} bytes"
+        way_out = r"ask for smaller shares, or cut a file by document_separator='\n'"
+        raise ValueError(f"expected documents to train on, got too few: {few}; {way_out}")
     indices["train"] = waiting
     documents = {
         part: tuple(corpus.documents[index] for index in sorted(chosen))
@@ -421,7 +410,4 @@ def split(corpus: Corpus, *, validation: float = 0.1, test: float = 0.1, seed: i
 def check_shares(validation: float, test: float) -> None:
     """Refuse shares of a text that leave nothing to train on."""
     if not (0 <= validation < 1 and 0 <= test < 1 and validation + test < 1):
-        raise ValueError(
-            "expected shares of validation and test of at least 0 and together below 1, got "
-            f"{validation=} and {test=}"
-        )
+        raise ValueError(f"expected shares from 0, together below 1, got {validation=}, {test=}")

@@ -79,8 +79,7 @@ class Task:
                 _check_example(self.family, self.labels, example)
                 other = where.setdefault(identity_of(self.family, example.texts), part)
                 if other != part:
-                    both = f"{example.texts} in {other} and in {part}: remove copies first"
-                    raise ValueError(f"expected parts that share no example, got {both}")
+                    raise ValueError(f"expected no copy of {example.texts} of {other} in {part}")
 
     def counts(self, part: str = "test") -> dict[str, int]:
         """How many examples of each label a part has."""
@@ -122,14 +121,12 @@ def _check_example(family: str, labels: Sequence[str], example: Example) -> None
     if family == "choice" and len(set(texts[1:])) < len(labels):
         raise ValueError(f"expected choices that differ, got {texts[1:]}")
     if type(label) is not int or not 0 <= label < len(labels):
-        last = len(labels) - 1
-        raise ValueError(f"expected a label from 0 to {last}, a place in {labels}, got {label!r}")
+        raise ValueError(f"expected a label from 0 to {len(labels) - 1}, got {label!r}")
 
 
 def _check_texts(texts: Sequence[str]) -> None:
-    for text in texts:
-        if not isinstance(text, str) or not text.strip():
-            raise ValueError(f"expected texts that are not empty, got {text!r}")
+    if not all(isinstance(text, str) and text.strip() for text in texts):
+        raise ValueError(f"expected texts that are not empty, got {texts!r}")
 
 
 def identity_of(family: str, texts: tuple[str, ...]) -> tuple[str, ...]:
@@ -205,10 +202,7 @@ def load(path: Path | str, *, validation: float = 0.15, test: float = 0.15, seed
         answers = texts[1:] if family == "choice" else labels
         made[part_of[line]].append(Example(texts, answers.index(label)))
     train, held_out, last = (tuple(made[part]) for part in PARTS)
-    try:
-        return Task(path.stem, family, labels, train, held_out, last)
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
+    return Task(path.stem, family, labels, train, held_out, last)
 
 
 def _record(line: int, record: Any) -> _Record:
@@ -217,7 +211,7 @@ def _record(line: int, record: Any) -> _Record:
     family = next((f for f, names in KEYS.items() if set(names) == keys), "")
     if not family or "label" not in record:
         known = "; ".join(", ".join((*names, "label")) for names in KEYS.values())
-        raise ValueError(f"expected the keys {known} (and split, or not), got {record!r:.60}")
+        raise ValueError(f"expected the keys {known}, got {record!r:.60}")
     texts, label, part = texts_of(record, family), record["label"], record.get("split")
     if part not in (None, *PARTS):
         raise ValueError(f"expected a split among {PARTS}, got {part!r}")
@@ -252,8 +246,7 @@ def _check_together(record: _Record, first: _Record, same: _Record) -> None:
         other = f"{first.family} with {len(first.texts)} texts as in line {first.line}"
         raise ValueError(f"expected {other}, and a split on every line or on none")
     if record[3:] != same[3:]:
-        other = f"of the same texts in line {same.line}, {same[3:]}, got {record[3:]}"
-        raise ValueError(f"expected the label and split {other}: remove one of them")
+        raise ValueError(f"expected {same[3:]} as of the same texts in line {same.line}")
 
 
 def _parts(records: Sequence[_Record], validation: float, test: float, seed: int) -> dict[int, str]:

@@ -50,8 +50,8 @@ class RandomMaps(Words):
         weights: (M,); how often each map is taken, up to a factor. None: all alike.
         noise: the probability that an output is drawn whatever the map says.
     Raises:
-        ValueError: words are missing or not distinct, there are no pairs, maps or weights do not
-            fit, or noise is no probability below 1.
+        ValueError: words are not distinct, maps or weights do not fit, or noise is no probability
+            below 1.
     """
 
     end = "<end>"
@@ -101,10 +101,8 @@ class RandomMaps(Words):
         for numbers, size in ((inputs, n_inputs), (outputs, n_outputs)):
             fits &= bool(((numbers >= 0) & (numbers < size)).all())
         if not fits:
-            raise ValueError(
-                f"expected {self.end}, then inputs and outputs by turns, up to {self.pairs} pairs, "
-                f"got {[self.decode(row) for row in ids[:2]]}"
-            )
+            wanted = f"{self.end}, then inputs and outputs by turns, up to {self.pairs} pairs"
+            raise ValueError(f"expected {wanted}, got {[self.decode(row) for row in ids[:2]]}")
         return inputs, outputs
 
     # -- drawing
@@ -204,27 +202,16 @@ class RandomMaps(Words):
         return _normalised(torch.where(same[..., None], seen[:, None], 0.0).sum(2))
 
     def _check(self) -> None:
-        if not self.inputs or not self.outputs or len(self._ids) != len(self.vocabulary):
-            raise ValueError(
-                f"expected distinct inputs and outputs, at least one of each and none of them "
-                f"{self.end!r}, got {list(self.inputs)} and {list(self.outputs)}"
-            )
-        if self.pairs < 1 or not 0 <= self.noise < 1:
-            raise ValueError(
-                f"expected 1 pair or more in a text and noise from 0 to below 1, got {self.pairs} "
-                f"and {self.noise}"
-            )
-        if self.maps is None and len(self.weights) == 0:
-            return
-        n_inputs, n_outputs = len(self.inputs), len(self.outputs)
-        maps = torch.empty(0, 0) if self.maps is None else self.maps
-        fit = maps.shape == (len(self.weights), n_inputs) and maps.numel() > 0
-        if not fit or not ((maps >= 0) & (maps < n_outputs)).all() or not (self.weights > 0).all():
-            raise ValueError(
-                f"expected maps (M, {n_inputs}), a column for each input, of numbers from 0 to "
-                f"{n_outputs - 1}, and M weights above 0, got {maps.tolist()[:3]} and "
-                f"{self.weights.tolist()[:3]}"
-            )
+        if len(self._ids) < len(self.vocabulary):
+            raise ValueError(f"expected distinct inputs and outputs, got {self.vocabulary}")
+        if not 0 <= self.noise < 1:
+            raise ValueError(f"expected noise from 0 to below 1, got {self.noise}")
+        if self.maps is not None:
+            shape, numbers = (len(self.weights), len(self.inputs)), range(len(self.outputs))
+            fit = self.maps.shape == shape and {*self.maps.flatten().tolist()} <= {*numbers}
+            if not fit or not (self.weights > 0).all():
+                wanted = f"{shape} maps of numbers below {len(numbers)} and weights above 0"
+                raise ValueError(f"expected {wanted}, got {self.maps} and {self.weights}")
 
 
 def random_maps(count: int, *, inputs: int, outputs: int, generator: torch.Generator) -> Tensor:

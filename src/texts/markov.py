@@ -20,6 +20,8 @@ from itertools import islice
 import torch
 from torch import Tensor
 
+from ..tools.checks import check_ids
+
 
 class Words:
     """What our languages share: words are tokens, and `_ids` knows the id of each."""
@@ -82,7 +84,9 @@ class MarkovSource(Words):
             for _ in range(self.order):
                 self._start = self._start * size + self._ids[end]
             self._next_context[:, self._ids[end]] = self._start
-            self._check_texts_end()
+            reach = self._reachable()
+            if (reach[self._start] & ~reach[:, self._start]).any():  # reached, with no way back
+                raise ValueError(f"expected texts to end, but some go on for ever without {end!r}")
 
     @classmethod
     def from_table(
@@ -135,13 +139,9 @@ class MarkovSource(Words):
         Args:
             ids: (T,); token ids.
         Raises:
-            ValueError: no tokens, or an id outside the vocabulary.
+            ValueError: an id outside the vocabulary.
         """
-        if len(ids) == 0 or not 0 <= int(ids.min()) <= int(ids.max()) < len(self.vocabulary):
-            raise ValueError(
-                f"expected at least one token, with ids from 0 to {len(self.vocabulary) - 1}, "
-                f"got {ids.tolist()[:10]}"
-            )
+        check_ids(ids, len(self.vocabulary))
         next_context, places, place = self._next_context.tolist(), [], self._start
         for token in ids.tolist():
             places.append(place)
@@ -161,7 +161,7 @@ class MarkovSource(Words):
         Args:
             ids: (T,); token ids.
         Raises:
-            ValueError: no tokens, or an id outside the vocabulary.
+            ValueError: an id outside the vocabulary.
         """
         return float(self.token_log_probs(ids).sum())
 
@@ -176,10 +176,7 @@ class MarkovSource(Words):
         if self.end is not None:
             recurrent &= reach[self._start]
         if not reach[recurrent][:, recurrent].all():
-            raise ValueError(
-                "expected one stationary distribution, got several: the source is caught for ever "
-                "in one of several parts, and in which one depends on where it begins"
-            )
+            raise ValueError("expected one stationary distribution, got several: the start decides")
         chain = self._context_chain()[recurrent][:, recurrent]
         # pi (M - I) = 0 is one equation short; its last one is replaced by sum(pi) = 1.
         equations = chain.T - torch.eye(len(chain), dtype=chain.dtype)
@@ -232,24 +229,11 @@ class MarkovSource(Words):
         if len(self._ids) != size or self.end not in (None, *self.vocabulary):
             raise ValueError(f"expected distinct words, {self.end!r} too, got {self.vocabulary}")
         if set(self.transition.shape) != {size}:
-            shape = tuple(self.transition.shape)
-            raise ValueError(f"expected a table of length {size} along each axis, got {shape}")
-        sums = self.transition.sum(-1)
-        wrong = ~torch.isclose(sums, torch.ones_like(sums), rtol=0, atol=1e-9)
-        wrong |= ~(self.transition >= 0).all(-1)  # written so that NaN is caught too
-        if wrong.any():
-            row = tuple(wrong.nonzero()[0].tolist())
-            raise ValueError(
-                "expected each row to hold probabilities that sum to 1 over all words, got "
-                f"{self.transition[row].tolist()[:10]} after {self.decode(row)!r}"
-            )
-
-    def _check_texts_end(self) -> None:
-        reach = self._reachable()
-        endless = reach[self._start] & ~reach[:, self._start]  # reached, with no way back
-        if endless.any():
-            words = self.decode(endless.reshape(self.transition.shape[:-1]).nonzero()[0])
-            raise ValueError(f"expected texts to end, but after {words!r} {self.end!r} never comes")
+            raise ValueError(f"expected length {size} on each axis, got {[*self.transition.shape]}")
+        fits = (self.transition >= 0).all(-1) & ((self.transition.sum(-1) - 1).abs() <= 1e-9)
+        if not fits.all():  # NaN does not fit
+            wrong = self.transition[~fits][:3].tolist()
+            raise ValueError(f"expected rows of probabilities that sum to 1, got {wrong}")
 
 
 _SMALL_ENGLISH = {

@@ -143,8 +143,10 @@ class MicroWorld(Settings):
         Raises:
             ValueError: a word or an id is not in the vocabulary.
         """
-        documents = _documents(self._words(text))
-        return sum((programs.log_prob(self.program, words) for words in documents), 0.0)
+        return self._log_prob(self._words(text))
+
+    def _log_prob(self, words: tuple[str, ...]) -> float:
+        return sum((programs.log_prob(self.program, each) for each in _documents(words)), 0.0)
 
     def first_impossible(self, text: Tensor | str | Sequence[str]) -> int | None:
         """The place of the first token that cannot follow those before it; None if all can."""
@@ -219,7 +221,7 @@ class MicroWorld(Settings):
         if len(texts) < 2:
             raise ValueError(f"expected at least 2 documents, got {len(texts)}: one has no spread")
         words = [self._words(text) for text in texts]
-        nats = np.array([-self.log_prob(each) for each in words])
+        nats = np.array([-self._log_prob(each) for each in words])
         tokens = np.array([len(each) for each in words])
         loss = nats.sum() / tokens.sum()
         spread = np.std(nats - loss * tokens, ddof=1)
@@ -416,13 +418,10 @@ class MicroWorld(Settings):
         """The words of a text, whatever it came as."""
         items = text.tolist() if isinstance(text, Tensor) else text
         items = tuple(items.split() if isinstance(items, str) else items)
-        size, numbers = len(self.vocabulary), isinstance(next(iter(items), None), int)
-        unknown = set(items) - (set(range(size)) if numbers else self._ids.keys())
+        size, numbers = len(self.vocabulary), bool(items) and isinstance(items[0], int)
+        unknown = set(items).difference(range(size) if numbers else self._ids)
         if unknown:
-            raise ValueError(
-                f"expected words of the micro-world or ids from 0 to {size - 1}, got "
-                f"{sorted(unknown)[:10]}"
-            )
+            raise ValueError(f"expected words or ids below {size}, got {sorted(unknown)[:10]}")
         return tuple(self.vocabulary[i] for i in items) if numbers else items
 
     def _after_each(self, ids: list[int]) -> np.ndarray:
@@ -480,9 +479,10 @@ class _Scene:
     def near(self, who: str) -> list[str]:
         """Who may be in the same place."""
         here, where = self.where[who], self.where
-        untold = {each for each in self.cast if where[each] not in self.places}
         others = [each for each in self.cast if each != who]
-        return [each for each in others if where[each] == here or {each, who} & untold]
+        if here not in self.places:  # it may be any
+            return others
+        return [o for o in others if where[o] == here or where[o] not in self.places]
 
     def meet(self, one: str, other: str) -> None:
         """Two who hand each other things are in one place, which may have been told of one."""
@@ -502,7 +502,9 @@ class _Scene:
 def _documents(words: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
     """The documents of a text, each with its end token; the last may be unfinished."""
     start = 0
-    for stop, word in enumerate(words, start=1):
-        if word == END or stop == len(words):
-            yield words[start:stop]
-            start = stop
+    for _ in range(words.count(END)):
+        stop = words.index(END, start) + 1
+        yield words[start:stop]
+        start = stop
+    if start < len(words):
+        yield words[start:]

@@ -22,8 +22,10 @@ choices); van de Meent et al. 2018 (handlers). Derived in the chapter `gpt/micro
 """
 
 import math
+from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, repeat
 from typing import Generic, NamedTuple, TypeVar
 
 import torch
@@ -87,10 +89,10 @@ class _UnfinishedError(Exception):
     """The text stops before the document does."""
 
 
-class Handler:
+class Handler(ABC):
     """To whom a program leaves its choices: it writes them down and adds up their log-probability.
 
-    How they are made, the handlers below say, by `_choose`.
+    How they are made, the handlers below say, by `_place` and `_option`.
     """
 
     def __init__(self) -> None:
@@ -98,37 +100,35 @@ class Handler:
         self.words: list[str] = []
         self.hidden: list[object] = []
 
-    def _choose(self, size: int, choice: Choice | None = None) -> int:
-        """The place of an option among so many, which are equally likely without a choice."""
-        raise NotImplementedError
+    @abstractmethod
+    def _place(self, size: int) -> int:
+        """The place of one of `size` options that are equally likely."""
 
-    def _room(self) -> None:
-        """Called before each word is written."""
+    def _option(self, choice: Choice) -> int:
+        """The place of one of the options of a choice."""
+        return self._place(len(choice.options))
 
     def length(self) -> int:
         return len(self.words)
 
     def say(self, *words: str) -> None:
-        for word in words:
-            self._room()
-            self.words.append(word)
+        self.words += words
 
     def one_of(self, options: Sequence[str]) -> str:
-        self._room()
-        word = options[self._choose(len(options))]
+        size = len(options)
+        word = options[self._place(size)]
         self.words.append(word)
-        self.log_prob -= math.log(len(options))
+        self.log_prob -= math.log(size)
         return word
 
     def pick(self, choice: Choice[str]) -> str:
-        self._room()
-        word = choice.options[self._choose(len(choice.options), choice)]
+        word = choice.options[self._option(choice)]
         self.words.append(word)
         self.log_prob += choice.log_probs[word]
         return word
 
     def hide(self, choice: Choice[_Option]) -> _Option:
-        option = choice.options[self._choose(len(choice.options), choice)]
+        option = choice.options[self._option(choice)]
         self.hidden.append(option)
         self.log_prob += choice.log_probs[option]
         return option
@@ -144,9 +144,11 @@ class _Sampler(Handler):
         super().__init__()
         self.draw = draw
 
-    def _choose(self, size: int, choice: Choice | None = None) -> int:
-        drawn = self.draw()
-        return int(drawn * size) if choice is None else bisect_right(choice.cumulative, drawn)
+    def _place(self, size: int) -> int:
+        return int(self.draw() * size)
+
+    def _option(self, choice: Choice) -> int:
+        return bisect_right(choice.cumulative, self.draw())
 
 
 class _Follower(Handler):
@@ -158,7 +160,7 @@ class _Follower(Handler):
         self.taken: list[int] = []
         self.sizes: list[int] = []
 
-    def _choose(self, size: int, choice: Choice | None = None) -> int:
+    def _place(self, size: int) -> int:
         k = len(self.taken)
         self.taken.append(self.path[k] if k < len(self.path) else 0)
         self.sizes.append(size)
@@ -177,6 +179,19 @@ class _Enumerator(_Follower):
     def __init__(self, most: int, path: tuple[int, ...]):
         super().__init__(path)
         self.most = most
+
+    def say(self, *words: str) -> None:
+        for word in words:
+            self._room()
+            self.words.append(word)
+
+    def one_of(self, options: Sequence[str]) -> str:
+        self._room()
+        return super().one_of(options)
+
+    def pick(self, choice: Choice[str]) -> str:
+        self._room()
+        return super().pick(choice)
 
     def _room(self) -> None:
         if len(self.words) == self.most:
@@ -360,6 +375,8 @@ def enumerate_texts(program: Program, most: int) -> tuple[Beginnings, Beginnings
 
 def _uniform_draws(generator: torch.Generator) -> Iterator[float]:
     """Numbers from [0, 1), drawn in blocks: one at a time they would cost more than the words."""
-    while True:
-        draws = torch.rand(4096, generator=generator, dtype=torch.float64, device=generator.device)
-        yield from draws.tolist()
+    device = generator.device
+    return chain.from_iterable(
+        torch.rand(4096, generator=generator, dtype=torch.float64, device=device).tolist()
+        for _ in repeat(None)
+    )

@@ -115,8 +115,6 @@ def entailment(
         has: the share of claims of having among the true and among the false ones.
         sizes: train, validation and test, as of all tasks here.
     """
-    if not 0 <= has <= 1:
-        raise ValueError(f"expected has from 0 to 1, got {has}")
     stories, judge = _stories(world)
     rng, labels = rng_of(generator), ("false", "true", "unclear")
 
@@ -364,10 +362,8 @@ def _build(
             found[example.label].append(example)
             idle = 0
         if idle > _PATIENCE:
-            raise ValueError(
-                f"expected {wanted} different examples of {labels}, got {[*map(len, found)]}: ask "
-                "for fewer, or for a larger world"
-            )
+            got = f"{[*map(len, found)]}: ask for fewer, or for a larger world"
+            raise ValueError(f"expected {wanted} different examples of {labels}, got {got}")
     for examples in found:
         rng.shuffle(examples)
     parts = []
