@@ -249,11 +249,11 @@ def test_a_text_without_enough_pairs_stops_early_and_says_so():
     ("texts", "options", "error", "words"),
     [
         (["good", "b\ud800d"], {}, ValueError, "surrogates not allowed"),
-        (b"bytes", {}, TypeError, "got int"),
+        (b"bytes", {}, TypeError, "expected string"),
         ("a", {"specials": END}, TypeError, "specials must be a collection"),
         ("a", {"specials": ("x", "x")}, ValueError, "different names that are not empty"),
         ("a", {"specials": ("",)}, ValueError, "different names that are not empty"),
-        ("a", {"vocabulary_size": 256}, ValueError, "a vocabulary_size of 257 or more"),
+        ("a", {"vocabulary_size": 256}, ValueError, "a vocabulary_size from 257, got 256"),
     ],
 )
 def test_bad_texts_names_and_sizes_are_refused_in_training(texts, options, error, words):

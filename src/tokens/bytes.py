@@ -71,8 +71,8 @@ class Tokenizer(ABC):
     def _parted(self, text: str, allowed_special: Collection[str]) -> list[str]:
         """The text cut at allowed special tokens: text, name, text, name, …, text."""
         if unknown := set(allowed_special) - self.specials.keys():
-            known = [*self.specials]
-            raise ValueError(f"allowed_special must be names among {known}, got {sorted(unknown)}")
+            names = f"names among {[*self.specials]}"
+            raise ValueError(f"allowed_special must be {names}, got {sorted(unknown)}")
         # The first of the alternatives that fits is taken, so the longest must stand first.
         longest_first = sorted(allowed_special, key=len, reverse=True)
         return regex.split(f"({'|'.join(map(regex.escape, longest_first))})", text)
@@ -104,10 +104,8 @@ class Tokenizer(ABC):
             try:
                 spelled.append(self._bytes[token_id])
             except (KeyError, TypeError):
-                raise ValueError(
-                    f"expected ids from 0 to {self.vocabulary_size - 1}, got {token_id!r} at "
-                    f"position {place}; was it another tokenizer's? (Of a tensor: tensor.tolist())"
-                ) from None
+                got = f"got {token_id!r} at position {place}; a tensor's are tensor.tolist()"
+                raise ValueError(f"expected ids from 0 to {len(self._bytes) - 1}, {got}") from None
         return spelled
 
     def token_bytes(self, token_id: int) -> bytes:
@@ -203,7 +201,6 @@ class _ListTokenizer(Tokenizer):
             raise ValueError(f"expected a vocabulary_size of 4 or more, got {vocabulary_size}")
         counts: Counter[str] = Counter()
         for one in as_texts(text):
-            check_text(one)
             counts.update(cls.pieces(one))
         return cls(sorted(counts, key=lambda piece: (-counts[piece], piece))[:room])
 
