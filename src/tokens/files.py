@@ -244,7 +244,9 @@ def open_tokenizer(folder: _Path) -> Tokenizer:
         return load_gpt2(folder)
     if (path := Path(folder, "tokenizer.json")).exists():
         return load(path)
-    raise FileNotFoundError(f"expected vocab.json and merges.txt or tokenizer.json in {folder}")
+    wanted = "vocab.json and merges.txt or tokenizer.json"
+    hint = "`src.gpt.pretrained.download` fetches GPT-2's with its weights"
+    raise FileNotFoundError(f"expected {wanted} in {folder}; {hint}")
 
 
 def fetched(name: str, files: Sequence[str], folder: _Path | None = None) -> Path:

@@ -377,9 +377,7 @@ class UnigramTokenizer(Tokenizer):
         wanted = vocabulary_size - smallest
         if wanted < 0 or em_steps < 1:
             got = f"got {vocabulary_size} and {em_steps=}"
-            raise ValueError(
-                f"expected a vocabulary_size of at least {smallest}, a step of EM, {got}"
-            )
+            raise ValueError(f"expected vocabulary_size at least {smallest}, em_steps 1, {got}")
         words = count_words(text, pattern)
         if not any(words):
             raise ValueError("expected some text, got none")

@@ -170,9 +170,7 @@ def parts(token: bytes, ranks: Mapping[bytes, int]) -> tuple[bytes, bytes]:
         joined = [ranks.get(left + right, len(ranks)) for left, right in pairwise(pieces)]
         place = joined.index(min(joined))
         if joined[place] >= ranks[token]:
-            raise ValueError(
-                f"expected a merge for {token!r}, got {len(pieces)} parts: {pieces[:4]}"
-            )
+            raise ValueError(f"expected a merge for {token!r}, got {len(pieces)} parts at the end")
         pieces[place : place + 2] = [pieces[place] + pieces[place + 1]]
     left, right = pieces
     return left, right
@@ -204,8 +202,6 @@ def _contents(known: _Known) -> dict[str, bytes]:
         content = Path(folder, name).read_bytes()
         contents[name] = gzip.decompress(content) if name.endswith(".gz") else content
         if (digest := hashlib.sha256(contents[name]).hexdigest()) != expected:
-            again = f"install {known.package} again"
-            raise VocabularyMissingError(
-                f"expected {name} with SHA-256 {expected}, not {digest}: {again}"
-            )
+            got = f"got {digest}: install the package {known.package} again"
+            raise VocabularyMissingError(f"expected {name} with SHA-256 {expected}, {got}")
     return contents
