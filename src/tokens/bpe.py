@@ -162,7 +162,12 @@ class BytePairTokenizer(Tokenizer):
         numbered = enumerated(special_names(specials), len(spelled))
         self.specials = dict(specials) if isinstance(specials, Mapping) else numbered
         self.ids = list(range(len(spelled)) if ids is None else ids)
-        _check_ids(self.ids, self.specials)
+        everything = [*self.ids, *self.specials.values()]
+        missing = sorted(set(range(len(everything))).difference(everything))[:5]
+        if missing or any(type(number) is not int for number in everything):
+            raise ValueError(f"expected whole ids from 0 on, each once; {missing} are missing")
+        if self.ids[256:] != sorted(self.ids[256:]):  # else a file's order would be lost
+            raise ValueError("expected ids that ascend with the merges: were lines reordered?")
         self._bytes = dict(zip(self.ids, spelled, strict=True))
         self._bytes |= {number: name.encode() for name, number in self.specials.items()}
         pairs = [chr(left) + chr(right) for left, right in self.merges]
@@ -311,13 +316,3 @@ def _spelled_tokens(merges: Sequence[tuple[int, int]]) -> list[bytes]:
         spelled.append(new)
         seen.add(new)
     return spelled
-
-
-def _check_ids(ids: Sequence[int], specials: Mapping[str, int]) -> None:
-    """Each of 0, 1, 2, … once, and those of merges ascending, or a file's order would be lost."""
-    everything = [*ids, *specials.values()]
-    missing = sorted(set(range(len(everything))).difference(everything))[:5]
-    if missing or any(type(number) is not int for number in everything):
-        raise ValueError(f"expected whole ids from 0 on, each once; {missing} are missing")
-    if ids[256:] != sorted(ids[256:]):
-        raise ValueError("expected ids that ascend with the merges: were a file's lines reordered?")

@@ -53,7 +53,9 @@ class Tokenizer(ABC):
             TypeError: the text is not a string.
             ValueError: a lone surrogate; a name that is none of `specials`.
         """
-        check_text(text)
+        if not isinstance(text, str):
+            raise TypeError(f"expected a text, a str, got {type(text).__name__}")
+        text.encode()  # which refuses lone surrogates
         if not allowed_special:
             return self._encode(text)
         ids = []
@@ -71,8 +73,8 @@ class Tokenizer(ABC):
     def _parted(self, text: str, allowed_special: Collection[str]) -> list[str]:
         """The text cut at allowed special tokens: text, name, text, name, …, text."""
         if unknown := set(allowed_special) - self.specials.keys():
-            names = f"names among {[*self.specials]}"
-            raise ValueError(f"allowed_special must be {names}, got {sorted(unknown)}")
+            known = [*self.specials]
+            raise ValueError(f"allowed_special must be among {known}, got {sorted(unknown)}")
         # The first of the alternatives that fits is taken, so the longest must stand first.
         longest_first = sorted(allowed_special, key=len, reverse=True)
         return regex.split(f"({'|'.join(map(regex.escape, longest_first))})", text)
@@ -120,17 +122,6 @@ class Tokenizer(ABC):
     def __repr__(self) -> str:
         sizes = f"vocabulary_size={self.vocabulary_size}, specials={self.specials}"
         return f"{type(self).__name__}({sizes})"
-
-
-def check_text(text: str) -> None:
-    """Refuse what no tokenizer can encode.
-
-    Raises:
-        TypeError: the text is not a string. UnicodeEncodeError: it has a lone surrogate.
-    """
-    if not isinstance(text, str):
-        raise TypeError(f"expected a text, a str, got {type(text).__name__}")
-    text.encode()
 
 
 def as_texts(text: str | Iterable[str]) -> Iterable[str]:

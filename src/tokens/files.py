@@ -212,14 +212,13 @@ def from_spellings(
     spelled = [alphabet[byte] for byte in range(256)] + [left + right for left, right in merges]
     numbers = {token: number for number, token in enumerate(spelled)}
     if unmade := vocab.keys() - numbers.keys() - specials.keys():
-        others = f"got {len(unmade)} others, such as {min(unmade)!r}; is it a special token?"
+        others = f"got {len(unmade)} others, such as {min(unmade)!r}; if special: specials="
         raise ValueError(f"expected a merge for each entry of the vocabulary, {others}")
     try:
         pairs = [(numbers[left], numbers[right]) for left, right in merges]
         ids = [vocab[token] for token in spelled]
     except KeyError as error:
-        wanted = "expected a vocabulary of all bytes and all that is merged"
-        raise ValueError(f"{wanted}, got none for {error}") from None
+        raise ValueError(f"expected all bytes and all that is merged, got no {error}") from None
     return {"merges": pairs, "ids": ids, "specials": specials}
 
 
