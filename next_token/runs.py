@@ -298,11 +298,15 @@ def parts_of(tables: Mapping[str, Mapping[str, Any]]) -> corpora.Split:
     Args:
         tables: of the run, as in its `run.toml`.
     Raises:
+        FileNotFoundError: the text is not here.
         ValueError: the text has changed since. Then it is cut in other places, and its test part
             may hold what was trained on.
     """
     config = config_in(tables)
-    parts = config.parts()
+    try:
+        parts = config.parts()
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"{error}; the run's text is not here: name one to score") from None
     known = tables.get("made", {}).get("sha256")
     if known and _made(parts, 1)["sha256"] != known:
         raise ValueError(

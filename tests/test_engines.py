@@ -45,9 +45,7 @@ def equal(one, other):
 
 @pytest.fixture(scope="module")
 def server():
-    server = ForkServer("training_runs")
-    yield server
-    server.close()
+    return ForkServer("training_runs")
 
 
 # ---- one process -----------------------------------------------------------------------------

@@ -247,7 +247,7 @@ def test_a_folder_that_is_not_what_it_says_is_refused(tmp_path, change, message)
         ({"window": 3}, "Llama's blocks.*got window=3"),
         ({"qk_norm": True}, "got qk_norm=True"),
         ({"norm": "post"}, "got norm='post'"),
-        ({"norm_kind": "layer", "activation": "gelu"}, "norm_kind='layer', activation='gelu'"),
+        ({"norm_kind": "layer", "activation": "gelu"}, "activation='gelu', norm_kind='layer'"),
         ({"positions": "none"}, "as GPT-2 is, got .*positions='none'"),
     ],
 )

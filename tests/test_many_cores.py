@@ -104,7 +104,7 @@ def test_processes_that_wait_for_ever_are_stopped():
 def test_a_process_does_not_wait_for_another_for_ever(monkeypatch):
     monkeypatch.setenv("NEXT_TOKEN_TIMEOUT", "3")
     with pytest.raises(RuntimeError, match=r"(?s)one failed:\nTraceback.*[Tt]imed out"):
-        in_processes(2, waiting, all_wait=True, seconds=120)
+        in_processes(2, waited_for, seconds=120)
 
 
 @pytest.mark.parametrize("text", ["soon", "0", "-1", "inf", "nan"])

@@ -208,7 +208,7 @@ def test_a_configuration_of_something_else_is_refused_and_takes_no_memory(folder
         ("{", "describes no model that is known: Expecting"),
         ("[" * 100_000, "describes no model that is known: maximum recursion"),
         ("[]", "describes no model that is known: 'list' object"),
-        ("{}", "expected vocabulary_size to be .*, got None"),
+        ("{}", "expected channels to be .*, got None"),
     ],
 )
 def test_a_configuration_that_is_none_is_refused(folder, text, message):

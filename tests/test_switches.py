@@ -214,7 +214,7 @@ def test_only_distances_count_where_positions_are_rotary():
     mask = torch.ones(T + 2, T + 2, dtype=torch.bool)
     mask[2:, :2] = False
     assert greatest_difference(model.states(shifted, mask[None])[:, 2:], model.states(x)) < EXACT
-    with pytest.raises(ValueError, match="at most 7 tokens, the model's context, got 8"):
+    with pytest.raises(ValueError, match=r"7 tokens.* got 8"):
         model(ids(LIMIT + 1))
 
 

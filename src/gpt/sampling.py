@@ -55,7 +55,13 @@ def temperature(logits: Tensor, t: float) -> Tensor:
 
 
 def top_k(logits: Tensor, k: int) -> Tensor:
-    """The k largest logits, the others minus infinity, (..., V); k above V keeps all."""
+    """The k largest logits, the others minus infinity, (..., V); k above V keeps all.
+
+    Raises:
+        ValueError: k is below 1.
+    """
+    if k < 1:
+        raise ValueError(f"expected 1 or more tokens to draw from, got k={k}")
     return _only(logits, logits.topk(min(k, logits.shape[-1])).indices)
 
 
@@ -78,7 +84,13 @@ def nucleus(logits: Tensor, p: float) -> Tensor:
 
 
 def min_p(logits: Tensor, p: float) -> Tensor:
-    """Tokens at least p times as likely as the likeliest, the others minus infinity, (..., V)."""
+    """Tokens at least p times as likely as the likeliest, the others minus infinity, (..., V).
+
+    Raises:
+        ValueError: p is outside [0, 1].
+    """
+    if not 0 <= p <= 1:
+        raise ValueError(f"expected a p from 0 to 1, got {p}")
     if p == 0:
         return logits
     least = logits.amax(-1, keepdim=True) + math.log(p)

@@ -111,11 +111,13 @@ def fit(
         ValueError: a setting is out of range, or the data or the validation batches run out.
         FloatingPointError: the loss, or the gradient's norm, is no longer finite.
     """
-    if steps < 0 or (clip is not None and not clip > 0) or (keep_best and validation is None):
+    if min(steps, every - 1) < 0 or (clip is not None and not clip > 0):
         raise ValueError(
-            "expected 0 steps or more, a clip above 0 or None, and validation batches to keep the "
-            f"best by, got {steps=}, {clip=} and {keep_best=}"
+            "expected 0 steps or more, 1 or more between validations, and a clip above 0 or None, "
+            f"got {steps=}, {every=} and {clip=}"
         )
+    if keep_best and validation is None:
+        raise ValueError("expected validation batches to keep the best by, got None")
     update = optimiser(model.parameters(), lr=learning_rate, weight_decay=weight_decay)
     trained = [p for group in update.param_groups for p in group["params"]]
     nats_of = nats_of or nats_of_batch
