@@ -98,7 +98,7 @@ def test_bad_texts_and_unknown_special_tokens_are_refused(tokenizer):
     with pytest.raises(TypeError, match=r"expected a text, a str, got bytes"):
         tokenizer.encode(b"abc")
     for names in ((END, "<|nobody|>"), END):
-        with pytest.raises(ValueError, match="allowed_special must be names among"):
+        with pytest.raises(ValueError, match="allowed_special must be among"):
             tokenizer.encode("a", allowed_special=names)
 
 
@@ -249,11 +249,11 @@ def test_a_text_without_enough_pairs_stops_early_and_says_so():
     ("texts", "options", "error", "words"),
     [
         (["good", "b\ud800d"], {}, ValueError, "surrogates not allowed"),
-        (b"bytes", {}, TypeError, "got int"),
+        (b"bytes", {}, TypeError, "expected string"),
         ("a", {"specials": END}, TypeError, "specials must be a collection"),
         ("a", {"specials": ("x", "x")}, ValueError, "different names that are not empty"),
         ("a", {"specials": ("",)}, ValueError, "different names that are not empty"),
-        ("a", {"vocabulary_size": 256}, ValueError, "a vocabulary_size of 257 or more"),
+        ("a", {"vocabulary_size": 256}, ValueError, "a vocabulary_size from 257, got 256"),
     ],
 )
 def test_bad_texts_names_and_sizes_are_refused_in_training(texts, options, error, words):
@@ -621,9 +621,7 @@ def test_the_vocabulary_holds_every_byte_and_every_merge(tmp_path, trained, numb
     """A library may learn from a text without all bytes, and would then drop those it lacks."""
     path = write(trained, "gpt2", tmp_path).with_name("vocab.json")
     changed(path, lambda vocab: vocab.pop(next(t for t, n in vocab.items() if n == number)))
-    with pytest.raises(
-        ValueError, match="expected a vocabulary of all bytes and all that is merge"
-    ):
+    with pytest.raises(ValueError, match="expected all bytes and all that is merged, got no "):
         read("gpt2", tmp_path)
 
 
@@ -631,7 +629,7 @@ def test_merges_join_tokens_that_exist(tmp_path):
     """`abc` is a token, but `bc` is none."""
     path = write(BytePairTokenizer([(97, 98), (256, 99)]), "gpt2", tmp_path)
     path.write_text(path.read_text().replace("ab c", "a bc"))
-    with pytest.raises(ValueError, match="all that is merged, got none for 'bc'"):
+    with pytest.raises(ValueError, match="all that is merged, got no 'bc'"):
         files.load_gpt2(tmp_path)
 
 

@@ -170,10 +170,10 @@ FORGED = [  # values, and what the refusal says of them
         },
         "expected 262 tokens in .*, one for each vector .* got 261",
     ),
-    ({f"{N}tokens": Texts([*ALL[:-1], "the"])}, "a vocabulary of all bytes and all that is merged"),
+    ({f"{N}tokens": Texts([*ALL[:-1], "the"])}, "all bytes and all that is merged, got no "),
     ({f"{N}token_type": Numbers(I32, [3] * 3 + [6] * 259)}, r"1 \(text\), 3 .* in .*, got \[6\]"),
     ({f"{N}merges": Texts(MERGES[:-1])}, "a merge for each entry of the vocabulary"),
-    ({f"{N}merges": Texts(MERGES[::-1])}, "merge 2 to join two of the 258 tokens .* 259;"),
+    ({f"{N}merges": Texts(MERGES[::-1])}, "merge 2 to join two tokens made before it, .* 259;"),
     ({f"{N}merges": Texts([*MERGES[:-1], "i n n"])}, "a merge of two tokens, got 'i n n'"),
     ({f"{N}tokens": Texts(["<|end|>", *ALL[1:]])}, r"and <\|endoftext\|> among them, got 262"),
 ]

@@ -305,7 +305,7 @@ def test_a_forged_manifest_is_refused(copied, old, new, message):
     ("options", "message"),
     [
         ({"tokenizer": "letters"}, "bytes, characters, gpt2, a folder .* got 'letters'"),
-        ({"tokenizer": "100"}, "vocabulary_size of 257"),
+        ({"tokenizer": "100"}, "vocabulary_size from 257"),
         ({"validation": 0.6, "test": 0.5}, "together below 1"),
         ({"processes": -1}, "documents to train on, got none"),
         ({"separator": ""}, "no separator ''"),

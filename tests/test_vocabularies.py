@@ -12,7 +12,6 @@ from src.tokens.vocabularies import (
     VocabularyMissingError,
     parts,
     ranks_in,
-    ranks_of,
     released,
 )
 
@@ -105,11 +104,6 @@ def test_ranks_are_read_line_by_line():
 def test_another_name_is_refused():
     with pytest.raises(ValueError, match=r"expected one of .*'cl100k_base'.* got 'gpt5'"):
         released("gpt5")
-
-
-def test_merges_are_no_ranks():
-    with pytest.raises(ValueError, match="expected a vocabulary that is a file of ranks"):
-        ranks_of("gpt2")
 
 
 @pytest.mark.parametrize("name", [*INSTALLED, "o200k_base"])

@@ -108,6 +108,8 @@ def count_ngrams(
     Raises:
         ValueError, TypeError: as for `NgramModel.fit`.
     """
+    import torch  # whose `unique` takes half the time of NumPy's
+
     size = vocabulary_size
     if order < 1:
         raise ValueError(f"expected an order of at least 1, got {order}; 1 sees no context")
@@ -123,16 +125,15 @@ def count_ngrams(
         keys, suffix = context[known] * size + ids[known], gram[known]
         if end is not None:  # end tokens only: a context even if it was never predicted
             keys, suffix = np.append(keys, all_end * size + end), np.append(suffix, all_end)
-        keys, numbers = np.unique(keys, return_inverse=True)
+        keys, numbers = map(np.asarray, torch.unique(torch.from_numpy(keys), return_inverse=True))
         gram = np.full(len(ids), len(keys))
         gram[known] = numbers[: known.sum()]
         counts = np.bincount(gram[known], minlength=len(keys))
         suffixes = np.empty(len(keys), dtype=np.int64)
         suffixes[numbers] = suffix
         all_end = int(numbers[-1]) if end is not None else 0
-        head = keys // size
-        first = levels[-1].first[head]
-        levels.append(Grams(keys, head, counts, suffixes, first, len(levels[-1].keys)))
+        head, shorter = keys // size, levels[-1]
+        levels.append(Grams(keys, head, counts, suffixes, shorter.first[head], len(shorter.keys)))
     return levels
 
 

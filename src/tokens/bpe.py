@@ -21,7 +21,7 @@ from itertools import accumulate, chain
 import regex
 
 from ..tools.progress import progress as progress_bar
-from .bytes import END, Tokenizer, as_texts, check_text, enumerated, special_names
+from .bytes import END, Tokenizer, as_texts, enumerated, special_names
 from .fast_bpe import learn_merges, pairs_of, symbols
 
 # As published with GPT-2: contractions; letters, digits or other marks, with one space before them;
@@ -92,7 +92,6 @@ def count_words(texts: str | Iterable[str], pattern: str | None = GPT2_PATTERN) 
     """
     counts: Counter[str] = Counter()
     for text in as_texts(texts):
-        check_text(text)
         for words in _words_by_block(text, pattern):
             counts.update(words)
     return counts
@@ -158,14 +157,17 @@ class BytePairTokenizer(Tokenizer):
     ):
         self.merges = [(left, right) for left, right in merges]
         spelled = _spelled_tokens(self.merges)
-        if pattern is not None:
-            _compiled(pattern)  # which checks it
+        split_words("", pattern)  # which refuses groups
         self.pattern, self.add_prefix_space = pattern, add_prefix_space
-        names = special_names(specials)
-        numbered = enumerated(names, len(spelled))
+        numbered = enumerated(special_names(specials), len(spelled))
         self.specials = dict(specials) if isinstance(specials, Mapping) else numbered
         self.ids = list(range(len(spelled)) if ids is None else ids)
-        _check_ids(self.ids, self.specials)
+        everything = [*self.ids, *self.specials.values()]
+        missing = sorted(set(range(len(everything))).difference(everything))[:5]
+        if missing or any(type(number) is not int for number in everything):
+            raise ValueError(f"expected whole ids from 0 on, each once; {missing} are missing")
+        if self.ids[256:] != sorted(self.ids[256:]):  # else a file's order would be lost
+            raise ValueError("expected ids that ascend with the merges: were lines reordered?")
         self._bytes = dict(zip(self.ids, spelled, strict=True))
         self._bytes |= {number: name.encode() for name, number in self.specials.items()}
         pairs = [chr(left) + chr(right) for left, right in self.merges]
@@ -197,10 +199,7 @@ class BytePairTokenizer(Tokenizer):
         """
         smallest = 256 + len(special_names(specials))
         if vocabulary_size < smallest:
-            raise ValueError(
-                f"expected a vocabulary_size of {smallest} or more, 256 bytes and "
-                f"{smallest - 256} special tokens, got {vocabulary_size}"
-            )
+            raise ValueError(f"expected a vocabulary_size from {smallest}, got {vocabulary_size}")
         texts = as_texts(text)
         counts = count_words(progress_bar(texts, "counting") if progress else texts, pattern)
         merges = learn_merges(counts, vocabulary_size - smallest, progress=progress)
@@ -295,7 +294,7 @@ class BytePairTokenizer(Tokenizer):
 
     def parts(self, token_id: int) -> tuple[int, int] | None:
         """The two ids that were merged to make this one; None for a byte or a special token."""
-        self._spelled([token_id])  # which checks the id
+        self._spelled([token_id])  # which refuses other ids
         number = 0 if token_id in self.specials.values() else self.ids.index(token_id)
         if number < 256:
             return None
@@ -309,26 +308,11 @@ def _spelled_tokens(merges: Sequence[tuple[int, int]]) -> list[bytes]:
     seen = set(spelled)
     for rank, (left, right) in enumerate(merges):
         if not all(type(part) is int and 0 <= part < len(spelled) for part in (left, right)):
-            raise ValueError(
-                f"expected merge {rank} to join two of the {len(spelled)} tokens made before it, "
-                f"got {left!r} and {right!r}; is the order of the merges the one learned?"
-            )
-        spelled.append(spelled[left] + spelled[right])
-        if spelled[-1] in seen:
-            raise ValueError(
-                f"expected merge {rank} to make a new token, got {spelled[-1]!r} again; byte-pair "
-                "encoding learns each token once (files that list all its splits do not tell which)"
-            )
-        seen.add(spelled[-1])
+            got = f"got {left!r} and {right!r}; were lines reordered?"
+            raise ValueError(f"expected merge {rank} to join two tokens made before it, {got}")
+        new = spelled[left] + spelled[right]
+        if new in seen:
+            raise ValueError(f"expected merge {rank} to make a new token, got {new!r} again")
+        spelled.append(new)
+        seen.add(new)
     return spelled
-
-
-def _check_ids(ids: Sequence[int], specials: Mapping[str, int]) -> None:
-    """Each of 0, 1, 2, … once, and those of merges ascending, or a file's order would be lost."""
-    everything = [*ids, *specials.values()]
-    wanted = set(range(len(everything)))
-    if any(type(number) is not int for number in everything) or set(everything) != wanted:
-        missing = sorted(wanted.difference(everything))[:5]
-        raise ValueError(f"expected ids 0 to {len(wanted) - 1}, each once, {missing} are missing")
-    if ids[256:] != sorted(ids[256:]):
-        raise ValueError("expected ids that ascend with the merges: were a file's lines reordered?")

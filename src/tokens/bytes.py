@@ -53,7 +53,9 @@ class Tokenizer(ABC):
             TypeError: the text is not a string.
             ValueError: a lone surrogate; a name that is none of `specials`.
         """
-        check_text(text)
+        if not isinstance(text, str):
+            raise TypeError(f"expected a text, a str, got {type(text).__name__}")
+        text.encode()  # which refuses lone surrogates
         if not allowed_special:
             return self._encode(text)
         ids = []
@@ -72,7 +74,7 @@ class Tokenizer(ABC):
         """The text cut at allowed special tokens: text, name, text, name, …, text."""
         if unknown := set(allowed_special) - self.specials.keys():
             known = [*self.specials]
-            raise ValueError(f"allowed_special must be names among {known}, got {sorted(unknown)}")
+            raise ValueError(f"allowed_special must be among {known}, got {sorted(unknown)}")
         # The first of the alternatives that fits is taken, so the longest must stand first.
         longest_first = sorted(allowed_special, key=len, reverse=True)
         return regex.split(f"({'|'.join(map(regex.escape, longest_first))})", text)
@@ -104,10 +106,8 @@ class Tokenizer(ABC):
             try:
                 spelled.append(self._bytes[token_id])
             except (KeyError, TypeError):
-                raise ValueError(
-                    f"expected ids from 0 to {self.vocabulary_size - 1}, got {token_id!r} at "
-                    f"position {place}; was it another tokenizer's? (Of a tensor: tensor.tolist())"
-                ) from None
+                got = f"got {token_id!r} at position {place}; a tensor's are tensor.tolist()"
+                raise ValueError(f"expected ids from 0 to {len(self._bytes) - 1}, {got}") from None
         return spelled
 
     def token_bytes(self, token_id: int) -> bytes:
@@ -122,17 +122,6 @@ class Tokenizer(ABC):
     def __repr__(self) -> str:
         sizes = f"vocabulary_size={self.vocabulary_size}, specials={self.specials}"
         return f"{type(self).__name__}({sizes})"
-
-
-def check_text(text: str) -> None:
-    """Refuse what no tokenizer can encode.
-
-    Raises:
-        TypeError: the text is not a string. UnicodeEncodeError: it has a lone surrogate.
-    """
-    if not isinstance(text, str):
-        raise TypeError(f"expected a text, a str, got {type(text).__name__}")
-    text.encode()
 
 
 def as_texts(text: str | Iterable[str]) -> Iterable[str]:
@@ -203,7 +192,6 @@ class _ListTokenizer(Tokenizer):
             raise ValueError(f"expected a vocabulary_size of 4 or more, got {vocabulary_size}")
         counts: Counter[str] = Counter()
         for one in as_texts(text):
-            check_text(one)
             counts.update(cls.pieces(one))
         return cls(sorted(counts, key=lambda piece: (-counts[piece], piece))[:room])
 

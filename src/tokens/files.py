@@ -128,10 +128,8 @@ def load(path: _Path, *, pattern: str | None = None) -> Tokenizer:
                 "pieces": list(pieces),
             } if all(isinstance(piece, str) for piece in pieces):
                 return WordTokenizer(pieces) if kind == "words" else CharacterTokenizer(pieces)
-        raise ValueError(
-            f"expected a tokenizer as `save` writes it, got the format {content.get('format')!r} "
-            f"with {sorted(content)[:9]}; `load_gpt2` reads GPT-2's two files"
-        )
+        got = f"got the format {content.get('format')!r}; `load_gpt2` reads GPT-2's two files"
+        raise ValueError(f"expected a tokenizer as `save` writes it, {got}")
 
 
 # ---- GPT-2's ----------------------------------------------------------------------------------
@@ -214,27 +212,22 @@ def from_spellings(
     spelled = [alphabet[byte] for byte in range(256)] + [left + right for left, right in merges]
     numbers = {token: number for number, token in enumerate(spelled)}
     if unmade := vocab.keys() - numbers.keys() - specials.keys():
-        raise ValueError(
-            f"expected a merge for each entry of the vocabulary, or its name among the special "
-            f"tokens, got {len(unmade)} others, such as {min(unmade)!r}; is it a special token "
-            "(specials=), or was a file cut off?"
-        )
+        others = f"got {len(unmade)} others, such as {min(unmade)!r}; if special: specials="
+        raise ValueError(f"expected a merge for each entry of the vocabulary, {others}")
     try:
         pairs = [(numbers[left], numbers[right]) for left, right in merges]
         ids = [vocab[token] for token in spelled]
     except KeyError as error:
-        raise ValueError(
-            f"expected a vocabulary of all bytes and all that is merged, got none for {error}"
-        ) from None
+        raise ValueError(f"expected all bytes and all that is merged, got no {error}") from None
     return {"merges": pairs, "ids": ids, "specials": specials}
 
 
 def pair_of_spellings(merge: str | Sequence[str]) -> tuple[str, str]:
     """One merge as a file spells it: `Ġ t`, or `["Ġ", "t"]`."""
-    parts = merge.split(" ") if isinstance(merge, str) else merge
-    if not (isinstance(parts, list) and len(parts) == 2 and all(isinstance(p, str) for p in parts)):
-        raise ValueError(f"expected a merge of two tokens, got {merge!r}; was the file cut off?")
-    return parts[0], parts[1]
+    match merge.split(" ") if isinstance(merge, str) else merge:
+        case [str(left), str(right)]:
+            return left, right
+    raise ValueError(f"expected a merge of two tokens, got {merge!r}; was the file cut off?")
 
 
 # ---- folders ----------------------------------------------------------------------------------
@@ -250,10 +243,9 @@ def open_tokenizer(folder: _Path) -> Tokenizer:
         return load_gpt2(folder)
     if (path := Path(folder, "tokenizer.json")).exists():
         return load(path)
-    raise FileNotFoundError(
-        f"expected a tokenizer in {folder}, vocab.json and merges.txt or tokenizer.json, found "
-        "neither; `src.gpt.pretrained.download` fetches one together with the weights"
-    )
+    wanted = "vocab.json and merges.txt or tokenizer.json"
+    hint = "`src.gpt.pretrained.download` fetches GPT-2's with its weights"
+    raise FileNotFoundError(f"expected {wanted} in {folder}; {hint}")
 
 
 def fetched(name: str, files: Sequence[str], folder: _Path | None = None) -> Path:
@@ -271,11 +263,9 @@ def fetched(name: str, files: Sequence[str], folder: _Path | None = None) -> Pat
     import huggingface_hub
 
     repository, place = f"openai-community/{name}", Path(folder) if folder else None
-    paths = [
-        huggingface_hub.hf_hub_download(repository, file, local_dir=place, token=False)
-        for file in files
-    ]
-    return Path(paths[0]).parent
+    for file in files:
+        path = huggingface_hub.hf_hub_download(repository, file, local_dir=place, token=False)
+    return Path(path).parent
 
 
 # ---- reading and writing ----------------------------------------------------------------------
@@ -292,14 +282,14 @@ def naming(path: _Path) -> Iterator[None]:
 
 def read_json(path: _Path) -> dict:
     """The object in a JSON file."""
-    content, why = None, "another kind of value"
     try:
-        content = json.loads(Path(path).read_bytes())
+        match json.loads(Path(path).read_bytes()):
+            case dict(content):
+                return content
+        why = "another kind of value"
     except (ValueError, RecursionError) as error:
         why = str(error)
-    if not isinstance(content, dict):
-        raise ValueError(f"expected a JSON object in {Path(path).name}, got {why}; was it cut off?")
-    return content
+    raise ValueError(f"expected a JSON object in {Path(path).name}, got {why}; was it cut off?")
 
 
 def _write_json(path: _Path, content: object) -> None:

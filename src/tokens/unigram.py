@@ -28,7 +28,7 @@ from typing import NamedTuple
 
 from ..tools.progress import progress as progress_bar
 from .bpe import count_words, split_words
-from .bytes import END, Tokenizer, check_text, enumerated, special_names
+from .bytes import END, Tokenizer, enumerated, special_names
 
 # Letters, digits or signs, each with the space before them if there is one; or white space.
 PATTERN = r" ?[^\W\d_]+| ?\d+| ?(?:[^\s\w]|_)+|\s+(?!\S)|\s+"
@@ -148,11 +148,7 @@ def best_path(edges: Lattice, log_probs: Sequence[float]) -> tuple[list[int], fl
 
 
 def sample_path(
-    edges: Lattice,
-    log_probs: Sequence[float],
-    *,
-    generator: random.Random,
-    sharpness: float = 1.0,
+    edges: Lattice, log_probs: Sequence[float], *, generator: random.Random, sharpness: float = 1.0
 ) -> list[int]:
     """The ids of a segmentation drawn with probability proportional to P(segmentation)^sharpness.
 
@@ -276,12 +272,12 @@ def seed_pieces(
         n_pieces: how many at most.
         longest: in characters.
     """
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for word, frequency in words.items():
         for start in range(len(word)):
             for end in range(start + 1, min(start + longest, len(word)) + 1):
-                found[word[start:end]] += frequency
-    pieces = [(text.encode(), count) for text, count in found.items() if count > 1]
+                counts[word[start:end]] += frequency
+    pieces = [(text.encode(), count) for text, count in counts.items() if count > 1]
     pieces = [(piece, count) for piece, count in pieces if len(piece) > 1]
     pieces.sort(key=lambda item: (-item[1] * len(item[0]), item[0]))
     return pieces[:n_pieces]
@@ -331,16 +327,15 @@ class UnigramTokenizer(Tokenizer):
             ValueError: an empty token, a log-probability that is none, a name given twice, a
                 pattern with groups.
         """
-        if b"" in log_probs or not all(value <= 0 for value in log_probs.values()):
-            raise ValueError("expected tokens that are not empty, with log-probs of at most 0")
-        if (total := math.fsum(map(math.exp, log_probs.values()))) > 1.001:
-            raise ValueError(f"expected probabilities that sum to at most 1, got {total:.4f}")
+        total = math.fsum(math.exp(min(value, 1)) for value in log_probs.values())
+        if b"" in log_probs or not total <= 1.001:
+            raise ValueError(f"expected no empty token, a sum of probs at most 1, got {total:.4f}")
         complete = dict.fromkeys(BYTES, math.log(_FLOOR)) | dict(log_probs)
         self.pieces: tuple[bytes, ...] = tuple(complete)
         self.log_probs: tuple[float, ...] = tuple(complete.values())
         self.ids: dict[bytes, int] = {piece: token for token, piece in enumerate(self.pieces)}
         self.pattern = pattern
-        split_words("", pattern)  # which checks it
+        split_words("", pattern)  # which refuses groups
         self.specials = enumerated(special_names(specials), len(self.pieces))
         self._bytes = dict(enumerate(self.pieces))
         self._bytes |= {token: name.encode() for name, token in self.specials.items()}
@@ -381,10 +376,8 @@ class UnigramTokenizer(Tokenizer):
         smallest = len(BYTES) + len(specials)
         wanted = vocabulary_size - smallest
         if wanted < 0 or em_steps < 1:
-            raise ValueError(
-                f"expected a vocabulary_size of at least {smallest} and a step of EM or more, got "
-                f"{vocabulary_size} and {em_steps=}"
-            )
+            got = f"got {vocabulary_size} and {em_steps=}"
+            raise ValueError(f"expected vocabulary_size at least {smallest}, em_steps 1, {got}")
         words = count_words(text, pattern)
         if not any(words):
             raise ValueError("expected some text, got none")
@@ -418,10 +411,8 @@ class UnigramTokenizer(Tokenizer):
 
     def log_prob(self, text: str) -> float:
         """log of the sum over all segmentations of the text's words, nats."""
-        words = Counter(self._words(text))
-        return math.fsum(
-            n * forward(self._lattice(w), self.log_probs)[-1] for w, n in words.items()
-        )
+        words = Counter(self._words(text)).items()
+        return math.fsum(n * forward(self._lattice(w), self.log_probs)[-1] for w, n in words)
 
     def best_log_prob(self, text: str) -> float:
         """log of the probability of the likeliest segmentation, nats; never above `log_prob`."""
@@ -429,21 +420,16 @@ class UnigramTokenizer(Tokenizer):
 
     def sample(self, text: str, *, generator: random.Random, sharpness: float = 1.0) -> list[int]:
         """The ids of a random segmentation (subword regularisation); see `sample_path`."""
-        paths = (
-            sample_path(
-                self._lattice(word), self.log_probs, generator=generator, sharpness=sharpness
-            )
-            for word in self._words(text)
-        )
-        return list(chain.from_iterable(paths))
+        ids: list[int] = []
+        for edges in map(self._lattice, self._words(text)):
+            ids += sample_path(edges, self.log_probs, generator=generator, sharpness=sharpness)
+        return ids
 
     def posteriors(self, word: str) -> list[Posterior]:
         """The posterior of each token at each place of one word; see `posteriors`."""
-        check_text(word)
         return posteriors(self._lattice(word.encode()), self.log_probs)
 
     def _words(self, text: str) -> Iterator[bytes]:
-        check_text(text)
         return map(str.encode, split_words(text, self.pattern))
 
     def _lattice(self, word: bytes) -> Lattice:
@@ -484,7 +470,6 @@ def _fit(
 
 def _worth_most(pieces: Sequence[bytes], losses: Sequence[float], size: int) -> list[int]:
     """The bytes, and the `size` other tokens with the greatest losses."""
-    order = sorted(
-        range(len(BYTES), len(pieces)), key=lambda token: (-losses[token], pieces[token])
-    )
+    learnt = range(len(BYTES), len(pieces))
+    order = sorted(learnt, key=lambda token: (-losses[token], pieces[token]))
     return [*range(len(BYTES)), *order[:size]]

