@@ -47,7 +47,8 @@ class EncoderLM(Configured):
 
     def __init__(self, config: GPTConfig, *, segments: int = 0, generator: torch.Generator):
         super().__init__()
-        _check_tied(config)
+        if not config.tied:
+            raise ValueError("expected a configuration with tied=True, got tied=False")
         self.config, self.n_segments = config, segments
         self.embedding = nn.Parameter(torch.empty(config.vocabulary_size, config.channels))
         self.positions = new_positions(config, generator=generator)
@@ -75,12 +76,10 @@ class EncoderLM(Configured):
                 filled up need `padding_mask`: here padding is in nobody's future.
             segments: (B, T); to which part each token belongs; None: all to the first.
         Raises:
-            ValueError: ids outside the vocabulary, more tokens than the context holds, or segments
-                for a model that has none.
+            ValueError: ids outside the vocabulary, more tokens than there are positions, or
+                segments for a model that has none.
         """
         check_batch(ids, self.config.vocabulary_size)
-        if ids.shape[1] > self.context_length:
-            raise ValueError(f"expected {self.context_length} tokens at most, got {ids.shape[1]}")
         x = functional.embedding(ids, self.embedding)
         if self.positions is not None:
             x = x + self.positions(ids.shape[1])
@@ -135,9 +134,8 @@ class EncoderDecoderLM(Configured, EncoderDecoder):
         padding: int | None = None,
         generator: torch.Generator,
     ):
-        _check_tied(config)
-        if config.positions != "learnt":
-            raise ValueError(f'expected positions="learnt", got {config.positions!r}')
+        if (got := (config.tied, config.positions)) != (True, "learnt"):
+            raise ValueError(f'expected tied=True and positions="learnt", got {got}')
         super().__init__(
             config.vocabulary_size,
             config.vocabulary_size,
@@ -201,8 +199,3 @@ class EncoderDecoderLM(Configured, EncoderDecoder):
                 if written[-1] == stop:
                     return written[1:-1]
         return written[1:]
-
-
-def _check_tied(config: GPTConfig) -> None:
-    if not config.tied:
-        raise ValueError("expected a configuration with tied=True, got tied=False")

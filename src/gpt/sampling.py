@@ -124,9 +124,7 @@ def draw(logits: Tensor, filters: Sequence[Filter], generator: torch.Generator |
         logits = change(logits)
     probs = torch.softmax(logits.float(), -1).cpu()
     if probs.isnan().any():
-        raise ValueError(
-            "expected logits that leave a token to draw; does a filter forbid every token?"
-        )
+        raise ValueError("expected logits that leave a token to draw: does a filter forbid all?")
     if ((probs > 0).sum(-1) == 1).all():
         return probs.argmax(-1)
     return torch.multinomial(probs, 1, generator=generator)[..., 0]
@@ -163,12 +161,10 @@ def generate(
             fits its context. It changes the speed, not the text.
         generator: draws the tokens; on the CPU.
     Raises:
-        ValueError: there is nothing to begin with, max_new_tokens is negative, the context has no
-            token, or the logits leave no token to draw.
+        ValueError: there is nothing to begin with, the context has no token, or the logits leave no
+            token to draw.
     """
     rows, context_length = _rows(prompts), context_length_of(model, context_length)
-    if max_new_tokens < 0:
-        raise ValueError(f"expected 0 new tokens or more, got {max_new_tokens}")
     device = device_of(model)
     lengths = [len(row) + max_new_tokens for row in rows]  # shorter once a text has stopped
     shortest = min(map(len, rows))
@@ -280,8 +276,5 @@ def beam_search(
 def _rows(prompts: Prompts) -> list[Tensor]:
     rows = [torch.as_tensor(row, dtype=torch.long).cpu() for row in prompts]
     if not rows or any(row.ndim != 1 or not len(row) for row in rows):
-        shapes = [tuple(row.shape) for row in rows]
-        raise ValueError(
-            f"expected texts of at least one token each, such as [[end]], got {shapes}"
-        )
+        raise ValueError(f"expected texts of at least one token each, as [[end]], got {rows}")
     return rows
