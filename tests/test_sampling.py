@@ -208,6 +208,11 @@ def test_a_context_of_no_token_is_refused(model, length):
         beam_search(model, [1], beams=2, **options)
 
 
+def test_a_negative_number_of_new_tokens_is_refused(model):
+    with pytest.raises(ValueError, match="0 new tokens or more, got -1"):
+        generate(model, [[1]], max_new_tokens=-1, generator=seeded())
+
+
 # beam search
 
 

@@ -115,7 +115,7 @@ class InputForms:
         longest = [len(first) + max(map(len, others), default=0) for first, *others in encoded]
         if max(longest) > room:
             expected = f"expected texts of at most {room} tokens together (of {context_length})"
-            raise ValueError(f"{expected}, got up to {max(longest)}: cut=True cuts them")
+            raise ValueError(f"{expected}, got up to {max(longest)}: cut=True cuts them off")
         return encoded
 
 

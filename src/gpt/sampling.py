@@ -161,10 +161,12 @@ def generate(
             fits its context. It changes the speed, not the text.
         generator: draws the tokens; on the CPU.
     Raises:
-        ValueError: there is nothing to begin with, the context has no token, or the logits leave no
-            token to draw.
+        ValueError: there is nothing to begin with, max_new_tokens is negative, the context has no
+            token, or the logits leave no token to draw.
     """
     rows, context_length = _rows(prompts), context_length_of(model, context_length)
+    if max_new_tokens < 0:
+        raise ValueError(f"expected 0 new tokens or more, got {max_new_tokens}")
     device = device_of(model)
     lengths = [len(row) + max_new_tokens for row in rows]  # shorter once a text has stopped
     shortest = min(map(len, rows))

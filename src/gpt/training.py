@@ -330,5 +330,7 @@ def load_best(model: nn.Module, folder: Path | str) -> int:
     """
     path = Path(folder) / "best.pt"
     state = checkpoints.read(path)
+    if "model" not in state:
+        raise ValueError(f"expected the best weights of a run in {path}: was another file renamed?")
     checkpoints.restore(model, state["model"], source=path)
     return state["step"]
