@@ -76,10 +76,12 @@ class EncoderLM(Configured):
                 filled up need `padding_mask`: here padding is in nobody's future.
             segments: (B, T); to which part each token belongs; None: all to the first.
         Raises:
-            ValueError: ids outside the vocabulary, more tokens than there are positions, or
-                segments for a model that has none.
+            ValueError: ids outside the vocabulary, more tokens than the context holds, or segments
+                for a model that has none.
         """
         check_batch(ids, self.config.vocabulary_size)
+        if ids.shape[1] > self.context_length:
+            raise ValueError(f"expected {self.context_length} tokens at most, got {ids.shape[1]}")
         x = functional.embedding(ids, self.embedding)
         if self.positions is not None:
             x = x + self.positions(ids.shape[1])
