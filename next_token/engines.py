@@ -26,7 +26,7 @@ from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
 from src.gpt import training
-from src.gpt.training import TrainConfig, check_same, in_parts, read_run
+from src.gpt.training import TrainConfig, changed_settings, in_parts, read_run
 from src.likelihood.batches import Batch, Numbered
 from src.likelihood.fitting import After, History, count_tokens, nats_of_batch, to_device
 from src.likelihood.models import device_of, endings, evaluating
@@ -220,7 +220,7 @@ class Together(training.Learner):
         """Go on from a checkpoint, in other ways if that is allowed; say which."""
         state, free = read_run(path), CHANGEABLE if self.changed else ()
         saved, step = state["settings"], state["step"]
-        differ = check_same(saved, settings, source=path, free=free)
+        differ = changed_settings(saved, settings, source=path, free=free)
         if self.config.steps < step:
             raise ValueError(f"expected steps of at least {step}, as many as {path} has taken")
         if self.averaged:

@@ -30,7 +30,7 @@ from torch import Tensor
 
 from src.gpt.gpt2 import GPT
 from src.gpt.released import Run, loses_text, read_toml, scores_of_ids
-from src.gpt.training import check_same
+from src.gpt.training import changed_settings
 from src.likelihood.batches import Batches
 from src.likelihood.evaluation import Score
 from src.likelihood.fitting import History
@@ -161,7 +161,7 @@ def _resume(
         raise ValueError(f"expected steps of at least {least:,}, as many as {folder} has taken")
     path, tables = folder / "run.toml", _tables(config, source, together)
     kept = read_toml(path)
-    differ = check_same(_compared(kept), _compared(tables), source=path, free=free)
+    differ = changed_settings(_compared(kept), _compared(tables), source=path, free=free)
     tables["made"] = kept.get("made", {}) | {"processes": together.size}
     together.wait()  # nobody writes before all have looked
     if differ and together.rank == 0:

@@ -6,6 +6,7 @@ import hashlib
 import math
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -50,14 +51,20 @@ def test_a_rate_that_is_not_between_0_and_1_is_refused(rate):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: remember(["too short", ""]), "expected a text of 8 words or more"),
-        (lambda: remember(["too short"], rate=0.1), "expected a text of 8 words or more"),
+        (lambda: remember(["too short", ""]), "expected texts, one of 8 words or more"),
+        (
+            lambda: remember(["too short"], rate=0.1),
+            "expected texts, one of 8 words or more",
+        ),
         (lambda: remember(TRAINING, n=0), "got n=0"),
         (
             lambda: remember(TRAINING, n=2).overlap(["one", "..."]),
-            "expected a text of 2 words or more",
+            "expected texts, one of 2 words or more",
         ),
-        (lambda: remember(TRAINING, n=2).overlap([]), "expected a text of 2 words or more"),
+        (
+            lambda: remember(TRAINING, n=2).overlap([]),
+            "expected texts, one of 2 words or more",
+        ),
     ],
 )
 def test_texts_without_ngrams_are_refused(call, message):
@@ -125,8 +132,11 @@ def test_items_that_are_no_strings_and_one_string_for_several_are_refused(items)
     bloom = BloomFilter.sized(10, rate=0.1)
     with pytest.raises(TypeError, match=r"expected strings, got .* decode ids of tokens first"):
         bloom.update(items)
-    for refuses in (bloom.update, bloom.contains, remember, remember(["a b"], n=1).overlap):
+    for refuses in (bloom.update, bloom.contains):
         with pytest.raises(TypeError, match="several strings, got one"):
+            refuses("one text")
+    for refuses in (partial(remember, n=1), remember(["a b"], n=1).overlap):
+        with pytest.raises(ValueError, match=r"expected texts, .* got 'one text'"):
             refuses("one text")
 
 

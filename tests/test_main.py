@@ -762,7 +762,7 @@ def test_a_line_is_read_like_one_of_the_examples(line, family, texts):
         ("{", "a JSON object with text"),
         ('{"text": ' + "[" * 100_000, "a JSON object with text"),
         ('{"text": 3}', "got 3"),
-        ("one\ttwo", "1 texts for classification, got 2"),
+        ("one\ttwo", "1 texts for classification, got ('one', 'two')"),
         ("cat\n\n" + "good " * 90, "line 3: expected texts of at most 14 tokens"),
         ("good " * 90, "--cut cuts them off"),
         ("", "at least one example"),

@@ -47,7 +47,8 @@ class EncoderLM(Configured):
 
     def __init__(self, config: GPTConfig, *, segments: int = 0, generator: torch.Generator):
         super().__init__()
-        _check_tied(config)
+        if not config.tied:
+            raise ValueError("expected a configuration with tied=True, got tied=False")
         self.config, self.n_segments = config, segments
         self.embedding = nn.Parameter(torch.empty(config.vocabulary_size, config.channels))
         self.positions = new_positions(config, generator=generator)
@@ -135,9 +136,8 @@ class EncoderDecoderLM(Configured, EncoderDecoder):
         padding: int | None = None,
         generator: torch.Generator,
     ):
-        _check_tied(config)
-        if config.positions != "learnt":
-            raise ValueError(f'expected positions="learnt", got {config.positions!r}')
+        if (got := (config.tied, config.positions)) != (True, "learnt"):
+            raise ValueError(f'expected tied=True and positions="learnt", got {got}')
         super().__init__(
             config.vocabulary_size,
             config.vocabulary_size,
@@ -201,8 +201,3 @@ class EncoderDecoderLM(Configured, EncoderDecoder):
                 if written[-1] == stop:
                     return written[1:-1]
         return written[1:]
-
-
-def _check_tied(config: GPTConfig) -> None:
-    if not config.tied:
-        raise ValueError("expected a configuration with tied=True, got tied=False")

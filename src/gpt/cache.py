@@ -63,15 +63,10 @@ class KeyValueCache:
         """How many tokens there will be; refuses those that do not fit."""
         end = self.length + keys.shape[-2]
         if end > self.limit:
-            raise ValueError(
-                f"expected at most {self.limit} tokens in the cache, its limit, got {self.length} "
-                f"and {keys.shape[-2]} more"
-            )
+            raise ValueError(f"expected at most {self.limit} tokens in the cache, got {end}")
         if self._stored is not None and keys.shape[:-2] != self._stored[0].shape[:-2]:
-            raise ValueError(
-                f"expected tokens of the {len(self._stored[0])} texts that the cache was begun "
-                f"with, got a batch of {len(keys)}; begin a new cache for another batch"
-            )
+            begun = f"expected the {len(self._stored[0])} texts that the cache was begun with"
+            raise ValueError(f"{begun}, got {len(keys)}; begin a new cache for another batch")
         return end
 
 

@@ -69,9 +69,7 @@ class ChoiceScore:
         if by == "per byte":
             return -self.score.bits_per_byte * NATS_PER_BIT
         if by not in MEASURES or self.alone is None:
-            raise ValueError(
-                f"expected one of {MEASURES}, the last with unconditional=, got {by!r}"
-            )
+            raise ValueError(f"expected one of {MEASURES}, with unconditional=, got {by!r}")
         if math.isinf(self.alone) and math.isfinite(nats):
             raise ValueError("expected choices that are possible after the unconditional prompt")
         return -math.inf if math.isinf(nats) else self.alone - nats  # impossible stays impossible
@@ -236,7 +234,5 @@ def exact_match(answers: Sequence[str], references: Sequence[str]) -> float:
 def _check_prompt(name: str, prompt: Tensor, answer: int, context_length: int) -> None:
     check_ids(name, prompt)
     if len(prompt) + answer - 1 > context_length:  # the last of the answer is no input
-        raise ValueError(
-            f"expected a context of {context_length} tokens to hold {name} and its answer, got "
-            f"{len(prompt)} and {answer}; shorten it, for a prompt cut unseen is another question"
-        )
+        expected = f"expected a context of {context_length} tokens to hold {name} and its answer"
+        raise ValueError(f"{expected}, got {len(prompt)} and {answer}; shorten it")

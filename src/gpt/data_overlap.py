@@ -141,7 +141,8 @@ class BloomFilter:
 
     def _places(self, items: Iterable[str]) -> Iterator[np.ndarray]:
         """The k bits of each item, (N, k), some thousands of items at a time."""
-        _check_several(items, "items")
+        if isinstance(items, str):
+            raise TypeError(f"expected several strings, got one: write [{items[:20]!r}…]")
         items, length = iter(items), 8 * self.hashes
         while chunk := list(islice(items, _CHUNK)):
             if odd := [item for item in chunk if not isinstance(item, str)]:
@@ -151,11 +152,6 @@ class BloomFilter:
             ]
             numbers = np.frombuffer(b"".join(digests), dtype="<u8").reshape(-1, self.hashes)
             yield (numbers % np.uint64(self.bits)).astype(np.int64)
-
-
-def _check_several(items: Iterable[object], name: str) -> None:
-    if isinstance(items, str):
-        raise TypeError(f"{name} must be several strings, got one; write [{items[:20]!r}…]")
 
 
 # ---- overlap -----------------------------------------------------------------------------------
@@ -227,14 +223,12 @@ class NgramSet:
         Args:
             texts: D documents; no n-gram crosses the border between two.
         Raises:
-            TypeError: one string instead of several.
-            ValueError: no text has n words.
+            ValueError: no text has n words, or it is one string instead of several.
         """
-        _check_several(texts, "texts")
         flags = [self.flags(text) for text in texts]
         grams = np.array([len(each) for each in flags], dtype=np.int64)
-        if not grams.sum():
-            raise ValueError(f"expected a text of {self.n} words or more, got {len(flags)} shorter")
+        if isinstance(texts, str) or not grams.sum():
+            raise ValueError(f"expected texts, one of {self.n} words or more, got {texts!r:.50}")
         return Overlap(np.array([each.sum() for each in flags], dtype=np.int64), grams)
 
 
@@ -250,13 +244,12 @@ def remember(
             false-positive rate; as some are equal, its rate will be lower.
         seed: of the filter.
     Raises:
-        TypeError: one string instead of several.
-        ValueError: n is below 1, no text has n words, or the rate is not between 0 and 1.
+        ValueError: n is below 1, no text has n words, or it is one string instead of several; or
+            the rate is not between 0 and 1.
     """
-    _check_several(texts, "texts")
     count = sum(len(word_ngrams(text, n)) for text in texts)
-    if not count:
-        raise ValueError(f"expected a text of {n} words or more, got {len(texts)} shorter")
+    if isinstance(texts, str) or not count:
+        raise ValueError(f"expected texts, one of {n} words or more, got {texts!r:.50}")
     grams: set[str] | BloomFilter = set()
     if rate is not None:
         grams = BloomFilter.sized(count, rate=rate, seed=seed)

@@ -84,20 +84,15 @@ class TaskModel(nn.Module):
         """The logits of the labels, (B, K), from ids, (B, S, T), and lengths, (B, S)."""
         return self.classify(self.states(ids, lengths), lengths)
 
-    def states(self, ids: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """The last layer's states, (B, S, T, C), from ids, (B, S, T).
+    def states(self, ids: Tensor, lengths: Tensor) -> Tensor:
+        """The last layer's states, (B, S, T, C), from ids, (B, S, T), and lengths, (B, S).
 
         Of an encoder-decoder (B, S, 1, C), the decoder's before its first token. It and an encoder
-        need the lengths, (B, S): they would look at the padding.
-
-        Raises:
-            ValueError: such a model, and no lengths.
+        need the lengths: they would look at the padding.
         """
         rows = ids.flatten(0, 1)
         if self.backbone.causal:  # then no state looks at the padding
             states = self.backbone.states(rows)
-        elif lengths is None:
-            raise ValueError("expected lengths for a model that looks to the right, got None")
         else:
             states = self.backbone.extracted(rows, lengths.flatten())  # type: ignore[attr-defined]
         return states.unflatten(0, ids.shape[:2])
@@ -187,8 +182,7 @@ class FinetuneConfig:
 
     def __post_init__(self) -> None:
         if not (self.auxiliary >= 0 and self.weight_decay >= 0 and 0 <= self.warm_up < 1):
-            expected = "auxiliary and weight_decay of 0 or more, and warm_up from 0 to below 1"
-            raise ValueError(f"expected {expected}, got {self}")
+            raise ValueError(f"expected auxiliary, weight_decay >= 0, 0 <= warm_up < 1, got {self}")
 
     @property
     def alpha(self) -> float:
@@ -238,17 +232,15 @@ def finetune(
     Raises:
         ValueError: the tokenizer is of another size than the backbone, there is nothing to learn
             from or to validate with, a text is empty or too long, or a setting is out of range.
-        TypeError: the backbone is of an unknown kind, or an example is not a tuple of texts.
         FloatingPointError: the loss is no longer finite.
     """
     config = config or FinetuneConfig()
     size = backbone.vocabulary_size
     if tokenizer.vocabulary_size != size:
-        own = f"expected the tokenizer that the model was trained with, of {size} tokens"
-        raise ValueError(f"{own}, got one of {tokenizer.vocabulary_size}")
+        got = tokenizer.vocabulary_size
+        raise ValueError(f"expected the model's tokenizer, of {size} tokens, got one of {got}")
     if config.auxiliary and not backbone.causal:  # its states have seen the next token
-        kind = type(backbone).__name__
-        raise ValueError(f"expected auxiliary=0 for an {kind}, got {config.auxiliary}")
+        raise ValueError(f"expected auxiliary=0 for an {backbone.kind}, got {config.auxiliary}")
     forms = InputForms(task.family, task.labels, tokenizer, backbone.context_length, cut)
     training, validation = _batch(task.train, forms), _batch(task.validation, forms)
     generator = torch.Generator().manual_seed(config.seed)
@@ -363,7 +355,7 @@ def predict(tuned: Tuned, examples: Sequence[Texts]) -> Tensor:
     """The probability of each label, (N, K), from the texts of N examples; on the CPU.
 
     Raises:
-        ValueError, TypeError: as `InputForms.tensors`.
+        ValueError: as `InputForms.tensors`.
     """
     model = tuned.model
     device, (ids, lengths) = model.head.weight.device, tuned.forms.tensors(examples)
@@ -379,7 +371,7 @@ def accuracy(tuned: Tuned, examples: Sequence[Example]) -> float:
     """The share of examples whose likeliest label is the right one.
 
     Raises:
-        ValueError, TypeError: as `finetune`.
+        ValueError: as `finetune`.
     """
     _, labels = _batch(examples, tuned.forms)
     guesses = predict(tuned, [example.texts for example in examples]).argmax(-1)

@@ -84,11 +84,6 @@ class GPTConfig(BlockConfig):
     initial_std: float | None = None
     scaled_residuals: bool = True
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.initial_std is not None and not self.initial_std > 0:
-            raise ValueError(f"expected an initial_std above 0, got {self.initial_std}")
-
     @classmethod
     def gpt1(cls) -> "GPTConfig":
         """GPT of 2018: 116,534,784 parameters."""
@@ -340,12 +335,9 @@ class GPT(Configured):
 
     def _embed(self, ids: Tensor, start: int) -> Tensor:
         check_batch(ids, self.config.vocabulary_size)
-        if start + ids.shape[1] > self.config.context_length:
-            before = f" after {start} in the cache" if start else ""
-            raise ValueError(
-                f"expected at most {self.config.context_length} tokens, the model's context, got "
-                f"{ids.shape[1]}{before}; cut the text, or score it in windows"
-            )
+        if (length := start + ids.shape[1]) > (limit := self.config.context_length):
+            expected = f"expected at most {limit} tokens, the model's context"
+            raise ValueError(f"{expected}, got {length}; cut the text, or score it in windows")
         embedded = functional.embedding(ids, self.embedding)
         if self.positions is not None:
             embedded = embedded + self.positions(ids.shape[1], start)

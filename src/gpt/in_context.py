@@ -59,10 +59,8 @@ def induction_score(weights: Tensor, ids: Tensor, *, where: Tensor | None = None
         ValueError: weights and ids do not fit each other, or no token occurs twice.
     """
     if (len(weights), *weights.shape[2:]) != (*ids.shape, ids.shape[-1]):
-        raise ValueError(
-            "expected weights (B, H, T, T) and their ids (B, T), got shapes "
-            f"{tuple(weights.shape)} and {tuple(ids.shape)}"
-        )
+        got = f"got {tuple(weights.shape)} and {tuple(ids.shape)}"
+        raise ValueError(f"expected weights (B, H, T, T) and their ids (B, T), {got}")
     targets = induction_targets(ids)
     asks = targets.any(-1)  # (B, T)
     if where is not None:
@@ -103,13 +101,11 @@ def ablated(
         heads: {name of the module, as in `recorded_weights`: heads, counted from 0}.
         by: "zero", or "mean": the head's mean over the texts of the batch, at each position.
     Raises:
-        ValueError: no such module, or another `by`.
+        KeyError: no such module with heads. ValueError: another `by`.
     """
     if by not in ("zero", "mean"):
         raise ValueError(f'expected by "zero" or "mean", got {by!r}')
     modules = {n: m for n, m in model.named_modules() if isinstance(m, MultiHeadAttention)}
-    if missing := heads.keys() - modules.keys():
-        raise ValueError(f"expected modules with heads among {[*modules]}, got {[*missing]}")
     hooks = [
         modules[name].output.register_forward_pre_hook(
             partial(_replaced, heads=which, n_heads=modules[name].heads, by=by)

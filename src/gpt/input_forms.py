@@ -15,7 +15,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..texts.labelled import FAMILIES
 from ..tokens.bytes import Tokenizer
 
 START, DELIM, EXTRACT = range(3)  # after the V tokens of the vocabulary: V, V + 1, V + 2
@@ -61,13 +60,11 @@ class InputForms:
     their order. Of several choices the longest decides, so that all share one context.
 
     Attributes:
-        family: one of `labelled.FAMILIES`.
+        family: one of `labelled.FAMILIES`; another is refused where texts are read.
         labels: their names.
         tokenizer: makes ids of texts.
         context_length: the longest sequence, new tokens included; None: no limit.
         cut: whether texts that are too long are cut.
-    Raises:
-        ValueError: another family.
     """
 
     family: str
@@ -76,17 +73,13 @@ class InputForms:
     context_length: int | None = None
     cut: bool = False
 
-    def __post_init__(self) -> None:
-        if self.family not in FAMILIES:
-            raise ValueError(f"expected a family among {[*FAMILIES]}, got {self.family!r}")
-
     def tensors(self, examples: Sequence[Texts]) -> tuple[Tensor, Tensor]:
         """Ids, (N, S, T), filled up on the right, and lengths, (N, S), from the texts of examples.
 
         Raises:
             ValueError: no examples, a text without tokens, texts that are not as many as the family
                 has, or too long.
-            TypeError: an example is not a tuple of texts.
+            KeyError: another family.
         """
         if not examples:
             raise ValueError("expected at least one example, got none")
@@ -105,12 +98,11 @@ class InputForms:
         return ids, lengths
 
     def _encoded(self, number: int, texts: Texts) -> list[list[int]]:
-        if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
-            raise TypeError(f"expected a tuple of texts as example {number}, got {texts!r}")
-        count = {"classification": 1, "choice": 1 + len(self.labels)}.get(self.family, 2)
-        if len(texts) != count:
-            expected = f"{count} texts for {self.family}"
-            raise ValueError(f"expected {expected}, got {len(texts)} in example {number}")
+        counts = {"classification": 1, "entailment": 2, "similarity": 2}
+        count = (counts | {"choice": 1 + len(self.labels)})[self.family]
+        if isinstance(texts, str) or len(texts) != count:
+            expected = f"a tuple of {count} texts for {self.family}"
+            raise ValueError(f"expected {expected}, got {texts!r} as example {number}")
         encoded = [self.tokenizer.encode(text) for text in texts]
         if not all(encoded):
             raise ValueError(f"expected at least one token in each text, got {texts} as {number}")
@@ -122,11 +114,8 @@ class InputForms:
             return [_cut(texts, room) for texts in encoded]
         longest = [len(first) + max(map(len, others), default=0) for first, *others in encoded]
         if max(longest) > room:
-            raise ValueError(
-                f"expected texts of at most {room} tokens together (a context of {context_length}, "
-                f"less the new tokens), got {sum(n > room for n in longest)} of {len(encoded)} "
-                f"examples that are longer, up to {max(longest)}: cut=True cuts them off"
-            )
+            expected = f"expected texts of at most {room} tokens together (of {context_length})"
+            raise ValueError(f"{expected}, got up to {max(longest)}: cut=True cuts them off")
         return encoded
 
 

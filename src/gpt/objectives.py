@@ -46,10 +46,7 @@ def choose_tokens(
         rate: the share that is chosen, in expectation.
         special: ids that are never chosen, such as the end token.
         generator: draws; on the CPU.
-    Raises:
-        ValueError: the rate is not between 0 and 1.
     """
-    _check_rate(rate)
     probs = torch.full(ids.shape, rate)
     for each in special:
         probs.masked_fill_((ids == each).cpu(), 0.0)
@@ -65,17 +62,13 @@ def span_counts(length: int, *, rate: float = 0.15, mean_length: float = 3.0) ->
     (77, 26)
 
     Raises:
-        ValueError: the rate is not between 0 and 1, or there are more spans than hidden tokens, or
-            than tokens to stand between them.
+        ValueError: there are more spans than hidden tokens, or than tokens to stand between them.
     """
-    _check_rate(rate)
     hidden = min(max(round(length * rate), 1), length - 1)
     spans = max(round(hidden / mean_length), 1)
     if spans > min(hidden, length - hidden):
-        raise ValueError(
-            f"expected a hidden token for each of {spans} spans and one before it, got {hidden} "
-            f"hidden of {length}: lower the rate ({rate}) or raise mean_length ({mean_length})"
-        )
+        expected = f"expected a hidden token for each of {spans} spans and one before it"
+        raise ValueError(f"{expected}, got {hidden} hidden of {length}: lower the rate?")
     return hidden, spans
 
 
@@ -131,7 +124,8 @@ def choose_geometric_spans(
         ValueError: the rate is not between 0 and 1.
     Source: Joshi et al. 2020, section 3.1.
     """
-    _check_rate(rate)
+    if not 0 < rate < 1:  # it would look for more than there is
+        raise ValueError(f"expected a rate above 0 and below 1, got {rate}: 0.15 hides 15 %")
     weights = (1 - p) ** torch.arange(longest)
     chosen, wanted = torch.zeros(length, dtype=torch.bool), max(round(rate * length), 1)
     while (left := wanted - int(chosen.sum())) > 0:
@@ -206,10 +200,8 @@ def corrupt(ids: Tensor, chosen: Tensor, *, sentinels: Sequence[int]) -> tuple[T
     spans = int(begins.sum())
     signs = torch.tensor(sentinels[: spans + 1], device=ids.device)
     if ids.ndim != 1 or len(signs.unique()) <= spans or torch.isin(signs, ids).any():
-        raise ValueError(
-            f"expected {spans + 1} different sentinels that are not in the text, (T,), got "
-            f"{signs.tolist()} and a text of shape {tuple(ids.shape)}"
-        )
+        expected = f"expected {spans + 1} different sentinels that are not in the text"
+        raise ValueError(f"{expected}, (T,), got {signs.tolist()} and {tuple(ids.shape)}")
     number = begins.cumsum(0) - 1  # of the latest span
     source = torch.where(begins, signs[number.clamp(min=0)], ids)[begins | ~chosen]
     parts = [torch.cat([signs[i : i + 1], ids[chosen & (number == i)]]) for i in range(spans)]
@@ -321,8 +313,3 @@ class Hidden:
     def settings(self) -> dict[str, int]:
         """What tells these batches from others."""
         return getattr(self.batches, "settings", {}) | {"hiding": self.seed}
-
-
-def _check_rate(rate: float) -> None:
-    if not 0 < rate < 1:
-        raise ValueError(f"expected a rate above 0 and below 1, got {rate}: 0.15 hides 15 %")

@@ -101,10 +101,9 @@ def preference_loss(first: Tensor, second: Tensor, preferred: Tensor | None = No
     Raises:
         ValueError: the shapes differ, or `preferred` is not between 0 and 1.
     """
+    _check(first, second, first if preferred is None else preferred)
     if preferred is None:
-        _check(first, second)
         return -functional.logsigmoid(first - second)
-    _check(first, second, preferred)
     if preferred.min() < 0 or preferred.max() > 1:
         raise ValueError(f"expected preferences from 0 (second) to 1 (first), got {preferred}")
     logit = first - second
@@ -320,13 +319,11 @@ def rollouts(
         reward_of: maps answers to rewards, (B,).
         beta: as in `tilted`.
         count: B, answers in a batch.
-        repeats: for how many steps each batch is used; more than one asks for PPO.
+        repeats: for how many steps, 1 or more, each batch is used; more than one asks for PPO.
         generator: draws the answers; on the CPU.
     Raises:
-        ValueError: at the first batch: beta is not above 0, fewer than 2 answers, or no step.
+        ValueError: at the first batch: beta is not above 0, or fewer than 2 answers.
     """
-    if repeats < 1:
-        raise ValueError(f"expected batches that are used for 1 step or more, got {repeats}")
     while True:
         with evaluating(policy, base, reward_of):
             answers = policy.sample(count, generator=generator)
@@ -464,8 +461,7 @@ def _without_dropout(policy: nn.Module, answers: Tensor | tuple[Tensor, ...]) ->
 
 def _check(*tensors: Tensor, beta: float = 1.0) -> None:
     """Refuse shapes that differ, which torch would broadcast, and a price of KL that is none."""
-    if len({tensor.shape for tensor in tensors}) > 1:
-        shapes = [tuple(tensor.shape) for tensor in tensors]
+    if len(shapes := {tuple(tensor.shape) for tensor in tensors}) > 1:
         raise ValueError(f"expected one number for each answer, of one shape, got {shapes}")
     if not 0 < beta < math.inf:
         raise ValueError(f"expected a finite beta above 0, the price of a nat of KL, got {beta}")

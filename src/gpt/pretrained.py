@@ -115,11 +115,9 @@ def download(size: str = "small", folder: str | os.PathLike[str] | None = None) 
         size: "small", "medium", "large" or "xl".
         folder: as for `src.tokens.files.fetched`.
     Raises:
-        ValueError: another size.
+        KeyError: another size.
         OSError: a file could not be fetched.
     """
-    if size not in _NAMES:
-        raise ValueError(f"expected a size among {', '.join(_NAMES)}, got {size!r}")
     return fetched(_NAMES[size], ("config.json", _WEIGHTS, *GPT2_FILES), folder)
 
 
@@ -205,30 +203,24 @@ def read_weights(folder: Path, prefix: str, table: str | None) -> dict[str, Tens
         table: the name of the embedding, if it is the unembedding, too; None: it is not.
     """
     if not (paths := sorted(folder.glob("model*.safetensors"))):
-        raise CheckpointError(
-            f"expected {_WEIGHTS} in {folder}, found none; a pytorch_model.bin, which could run "
-            "code, is not read: save it as safetensors where you trust it"
-        )
+        hint = "a pytorch_model.bin could run code, and is not read"
+        raise CheckpointError(f"expected {_WEIGHTS} in {folder}, found none; {hint}")
     weights: dict[str, Tensor] = {}
     for path in paths:
         try:
             tensors = load_file(path)
         except (OSError, SafetensorError) as error:
-            raise CheckpointError(
-                f"expected a whole safetensors file at {path}, got something else ({error}); it "
-                "may have been cut off, or be the note that Git leaves in the place of a large "
-                "file: copy or download it again, or say `git lfs pull` in that folder"
-            ) from error
+            hint = "was it cut off, or is it the note that Git leaves (`git lfs pull`)?"
+            expected = f"expected a whole safetensors file at {path}"
+            raise CheckpointError(f"{expected}, got something else ({error}): {hint}") from error
         for name, tensor in tensors.items():
             if name.endswith(_NO_WEIGHTS):
                 continue
             bare = name.removeprefix("_orig_mod.").removeprefix(prefix)  # of torch.compile
             bare = table if table and bare == "lm_head.weight" else bare
             if bare in weights and not torch.equal(weights[bare], tensor):
-                raise CheckpointError(
-                    f"expected one tensor {bare} in {folder}, got a different one under a second "
-                    f"name, {name}; tie_word_embeddings in config.json is false where both count"
-                )
+                hint = f"a different one under a second name, {name}: is the model not tied?"
+                raise CheckpointError(f"expected one tensor {bare} in {folder}, got {hint}")
             weights[bare] = tensor
     return weights
 
@@ -267,21 +259,20 @@ def with_weights(
         CheckpointError: the file holds other tensors, or numbers that are none.
     """
     if config.layers > len(stored):  # a thousand million blocks are not made to compare
-        raise CheckpointError(
-            f"expected {config.layers:,} blocks in {where}, got {len(stored):,} tensors in all"
-        )
+        got = f"got {len(stored):,} tensors in all"
+        raise CheckpointError(f"expected {config.layers:,} blocks in {where}, {got}")
     try:
         with torch.device("meta"):
             model = GPT(config, generator=torch.Generator("cpu"))
-    except RuntimeError as error:
+    except (RuntimeError, TypeError) as error:
         raise CheckpointError(f"expected sizes that can be in {where}: {error}") from error
     expected = {n: tuple(v.shape) for n, v in views(config, model.state_dict()).items()}
     shapes = {name: tuple(each.shape) for name, each in stored.items()}
     if wrong := sorted(n for n in expected | shapes if expected.get(n) != shapes.get(n)):
         shown = [f"{n} {expected.get(n, 'none')}, got {shapes.get(n, 'none')}" for n in wrong[:3]]
+        several = f"{'; '.join(shown)} ({len(wrong)} in all)"
         raise CheckpointError(
-            f"expected these shapes in {where}: {'; '.join(shown)} ({len(wrong)} in all); "
-            "description and weights are of two models: take both from one place"
+            f"expected these shapes in {where}: {several}: are they of two models?"
         )
     state = {}
     for name, weight in model.state_dict().items():
@@ -290,10 +281,8 @@ def with_weights(
     for name, view in views(config, state).items():
         numbers = read(name)
         if not (numbers.is_floating_point() and numbers.isfinite().all()):
-            raise CheckpointError(
-                f"expected finite floating-point numbers in {name} of {where}, got "
-                f"{numbers.dtype}, NaN or infinity: the file is damaged, or its training went wrong"
-            )
+            expected = f"expected finite floating-point numbers in {name} of {where}"
+            raise CheckpointError(f"{expected}, got {numbers.dtype}, NaN or infinity")
         view.copy_(numbers)
     model.load_state_dict(state, assign=True)
     return model.eval()

@@ -83,35 +83,23 @@ def open_run(
     folder = Path(folder)
     released, begun = (folder / "config.json").exists(), (folder / "run.toml").exists()
     if not released and not begun:
-        raise FileNotFoundError(
-            f"expected a run (run.toml) or a released model (config.json) in {folder}, found "
-            "neither; `train` makes a run"
-        )
+        raise FileNotFoundError(f"expected run.toml or config.json in {folder}, found neither")
     tables = read_toml(folder / "run.toml") if begun else {}
     tokenizer = read_tokenizer(folder)
     if released:
         model, step = load(folder), tables.get("made", {}).get("step")
         size, known = model.config.vocabulary_size, tokenizer.vocabulary_size
         if size != known:  # it could be asked for, or could draw, what has no meaning
-            raise ValueError(
-                f"expected in {folder} a model for the {known:,} tokens of its tokenizer, got one "
-                f"for {size:,}: are they of two models? If its table was padded, cut it to size"
-            )
+            expected = f"expected in {folder} a model for the {known:,} tokens of its tokenizer"
+            raise ValueError(f"{expected}, got one for {size:,}: are they of two models?")
     else:
-        config = _config(tables, tokenizer.vocabulary_size, folder)
+        try:
+            config = GPTConfig(tokenizer.vocabulary_size, **tables["model"])
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"expected a model in {folder / 'run.toml'}, got {error}") from error
         model = GPT(config, generator=torch.Generator())  # of weights that are overwritten
         step = training.load_best(model, folder)
     return Run(model.to(device).eval(), tokenizer, tables, step)
-
-
-def _config(tables: Mapping[str, Any], vocabulary_size: int, folder: Path) -> GPTConfig:
-    try:
-        return GPTConfig(vocabulary_size, **tables["model"])
-    except (KeyError, TypeError) as error:
-        raise ValueError(
-            f"expected in {folder / 'run.toml'} a table [model] of settings that GPTConfig knows: "
-            f"{error}"
-        ) from error
 
 
 def scores(run: Run, documents: Sequence[Document], *, stride: int | None = None) -> list[Score]:

@@ -124,9 +124,7 @@ def draw(logits: Tensor, filters: Sequence[Filter], generator: torch.Generator |
         logits = change(logits)
     probs = torch.softmax(logits.float(), -1).cpu()
     if probs.isnan().any():
-        raise ValueError(
-            "expected logits that leave a token to draw; does a filter forbid every token?"
-        )
+        raise ValueError("expected logits that leave a token to draw: does a filter forbid all?")
     if ((probs > 0).sum(-1) == 1).all():
         return probs.argmax(-1)
     return torch.multinomial(probs, 1, generator=generator)[..., 0]
@@ -280,8 +278,5 @@ def beam_search(
 def _rows(prompts: Prompts) -> list[Tensor]:
     rows = [torch.as_tensor(row, dtype=torch.long).cpu() for row in prompts]
     if not rows or any(row.ndim != 1 or not len(row) for row in rows):
-        shapes = [tuple(row.shape) for row in rows]
-        raise ValueError(
-            f"expected texts of at least one token each, such as [[end]], got {shapes}"
-        )
+        raise ValueError(f"expected texts of at least one token each, as [[end]], got {rows}")
     return rows

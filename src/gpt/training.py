@@ -250,7 +250,7 @@ class Learner:
     def load(self, path: Path, settings: Mapping[str, Any]) -> int:
         """Put everything back to where it was; how many steps were done."""
         state = read_run(path)
-        check_same(state["settings"], settings, source=path)
+        changed_settings(state["settings"], settings, source=path)
         checkpoints.restore(self.model, state["model"], source=path)
         self.optimiser.load_state_dict(state["optimiser"])
         checkpoints.set_random_state(state["random"][0], self.device)
@@ -271,30 +271,26 @@ def in_parts(batch: Batch, parts: int) -> list[Batch]:
     inputs, *rest = batch
     several = inputs if isinstance(inputs, tuple) else (inputs,)
     if len(rest[0]) < parts:
-        raise ValueError(
-            f"expected batches of at least {parts} rows, one for each part (accumulation times "
-            f"processes), got {len(rest[0])}"
-        )
+        expected = f"expected at least {parts} rows in a batch, accumulation times processes"
+        raise ValueError(f"{expected}, got {len(rest[0])}")
     rows = zip(*(each.tensor_split(parts) for each in (*several, *rest)), strict=True)
     n = len(several)
     return [(row[:n] if isinstance(inputs, tuple) else row[0], *row[n:]) for row in rows]
 
 
-def check_same(
+def changed_settings(
     saved: Mapping[str, Any],
     now: Mapping[str, Any],
     *,
     source: Path | str,
     free: Collection[str] = (),
 ) -> list[str]:
-    """Refuse to resume a run with other settings than it was begun with; name what may differ.
+    """Names of the settings in which a run differs from its beginning, in order of the alphabet.
 
     Args:
         saved, now: plain values by name; None is as good as no entry.
         source: where the saved ones come from, for the message.
         free: names of settings that may differ.
-    Returns:
-        Those of them that do, in order of the alphabet.
     Raises:
         ValueError: another setting differs.
     """
@@ -302,11 +298,9 @@ def check_same(
     differ = [n for n in sorted(saved.keys() | now.keys()) if saved.get(n) != now.get(n)]
     for name in differ:
         if name not in free:
-            raise ValueError(
-                f"expected the settings that {source} was saved with, got {name} = "
-                f"{now.get(name)!r}, saved with {saved.get(name)!r}: resume with the same, or "
-                "begin in another folder"
-            )
+            got = f"got {name} = {now.get(name)!r}, saved with {saved.get(name)!r}"
+            hint = "resume with the same, or begin in another folder"
+            raise ValueError(f"expected the settings that {source} was saved with, {got}: {hint}")
     return differ
 
 
@@ -323,10 +317,8 @@ def read_run(path: Path | str) -> dict[str, Any]:
     state = checkpoints.read(path)
     wanted = {"settings", "model", "optimiser", "random", "step", "tokens"}
     if missing := sorted(wanted - state.keys() - state.get("history", {}).keys()):
-        raise ValueError(
-            f"expected the checkpoint of a run in {path}, got one without {missing}: is it of "
-            "version 0.1, or was another file renamed?"
-        )
+        hint = "is it of version 0.1, or was another file renamed?"
+        raise ValueError(f"expected the checkpoint of a run in {path}, got no {missing}: {hint}")
     return state
 
 
