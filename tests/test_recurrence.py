@@ -372,11 +372,6 @@ def test_an_option_that_makes_no_model_is_refused(generator, name, options):
         build(name, generator, **options)
 
 
-def test_a_vocabulary_of_nothing_is_refused():
-    with pytest.raises(ValueError, match="vocabulary_size"):
-        SoftmaxBigram(0)
-
-
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize(
     ("bad", "message"),

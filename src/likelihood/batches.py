@@ -21,6 +21,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..tools.checks import check_sizes
+
 Inputs = Tensor | tuple[Tensor, ...]
 Batch = tuple[Inputs, Tensor] | tuple[Inputs, Tensor, Tensor]
 
@@ -57,20 +59,13 @@ class Batches:
         seed: int = 0,
         first: int | None = None,
     ):
-        if min(batch_size, context_length) < 1:
-            raise ValueError(
-                f"expected 1 or more pieces and tokens, got {batch_size=} and {context_length=}"
-            )
-        if len(ids.shape) != 1 or len(ids) <= context_length:
-            raise ValueError(
-                f"expected a stream of at least {context_length + 1} tokens (context_length inputs "
-                f"and the target of the last), got ids of shape {tuple(ids.shape)}"
-            )
+        check_sizes(batch_size=batch_size, context_length=context_length)
         self.ids, self.batch_size, self.context_length = ids, batch_size, context_length
         self.seed, self.first = seed, first
-        self.starts = self._starts(len(ids) - context_length)
+        self.starts = self._starts(max(0, len(ids) - context_length))
         if not len(self.starts):
-            raise ValueError(f"expected a piece that begins with token {first}, found none")
+            expected = f"a stream of at least {context_length + 1} tokens"
+            raise ValueError(f"expected {expected}, from the {first=} on, got {len(ids)} in all")
 
     def __getitem__(self, number: int) -> tuple[Tensor, Tensor]:
         """Batch `number`, counted from 0: (inputs, targets), each (B, T)."""

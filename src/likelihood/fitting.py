@@ -112,10 +112,8 @@ def fit(
         FloatingPointError: the loss, or the gradient's norm, is no longer finite.
     """
     if steps < 0 or (clip is not None and not clip > 0) or (keep_best and validation is None):
-        raise ValueError(
-            "expected 0 steps or more, a clip above 0 or None, and validation batches to keep the "
-            f"best by, got {steps=}, {clip=} and {keep_best=}"
-        )
+        got = f"{steps=}, {clip=} and {keep_best=}"
+        raise ValueError(f"expected steps >= 0, clip > 0, validation= for keep_best, got {got}")
     update = optimiser(model.parameters(), lr=learning_rate, weight_decay=weight_decay)
     trained = [p for group in update.param_groups for p in group["params"]]
     nats_of = nats_of or nats_of_batch
@@ -150,11 +148,9 @@ def fit(
 def check_finite(step: int, loss: float, norm: float, rate: float) -> None:
     """Raise a FloatingPointError if a step would spoil the parameters."""
     if not (math.isfinite(loss) and math.isfinite(norm)):
-        raise FloatingPointError(
-            f"expected a finite loss and gradient, got a loss of {loss} and a gradient of norm "
-            f"{norm} at step {step} (learning rate {rate:g}). Try a tenth of the learning rate, or "
-            "clip=1.0; at step 1 look for an infinite or NaN value in the model or its inputs"
-        )
+        got = f"a loss of {loss} and a norm of {norm} at step {step} (learning rate {rate:g})"
+        hint = "try a tenth of the learning rate, or clip=1.0; at step 1 look into model and inputs"
+        raise FloatingPointError(f"expected a finite loss and gradient, got {got}; {hint}")
 
 
 def _endless(data: Iterable[Batch]) -> Iterator[Batch]:
@@ -166,10 +162,7 @@ def _endless(data: Iterable[Batch]) -> Iterator[Batch]:
             count += 1
             yield batch
         if count == before:
-            raise ValueError(
-                f"expected a batch for every step, got only {count} in all: pass a list, which can "
-                "be gone through again, or an iterator without end, such as Batches(…)"
-            )
+            raise ValueError(f"expected a batch for every step, got only {count}: pass a list")
 
 
 def watched(steps: range, history: History) -> Iterator[int]:
@@ -201,10 +194,7 @@ def mean_loss(model: nn.Module, data: Iterable[Batch], *, nats_of: NatsOf | None
     with evaluating(model):
         scored = [(float(nats_of(model, batch)), count_tokens(batch)) for batch in data]
     if not scored:
-        raise ValueError(
-            "expected at least one batch to take the loss of, got none: pass a list, an iterator "
-            "is used up after one validation"
-        )
+        raise ValueError("expected at least one batch, got none; was an iterator used up?")
     return sum(nats for nats, _ in scored) / sum(tokens for _, tokens in scored)
 
 

@@ -37,7 +37,6 @@ class SoftmaxBigram(nn.Module):
 
     def __init__(self, vocabulary_size: int):
         super().__init__()
-        check_sizes(vocabulary_size=vocabulary_size)
         self.table = nn.Parameter(torch.zeros(vocabulary_size, vocabulary_size))
 
     def forward(self, ids: Tensor) -> Tensor:

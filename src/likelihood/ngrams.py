@@ -109,10 +109,8 @@ def count_ngrams(
         ValueError, TypeError: as for `NgramModel.fit`.
     """
     size = vocabulary_size
-    if order < 1:
-        raise ValueError(f"expected an order of at least 1, got {order}; 1 sees no context")
-    if end is not None and not 0 <= end < size:
-        raise ValueError(f"expected an end token from 0 to {size - 1}, got {end}")
+    if order < 1 or not (end is None or 0 <= end < size):
+        raise ValueError(f"expected order >= 1 and end from 0 to {size - 1}, got {order=}, {end=}")
     ids = checked_stream(ids, size)
     tokens, none = np.arange(size), np.zeros(size, dtype=np.int64)
     levels = [Grams(tokens, none, np.bincount(ids[1:], minlength=size), none, tokens, 1)]
@@ -328,10 +326,8 @@ def checked_stream(ids: object, vocabulary_size: int) -> np.ndarray:
     """The ids of one stream with at least one token to predict."""
     ids = checked_ids(ids, vocabulary_size)
     if ids.ndim != 1 or len(ids) < 2:
-        raise ValueError(
-            f"expected one stream of at least 2 tokens, got shape {ids.shape}; its first token is "
-            "context only, such as the end token before the first document"
-        )
+        hint = "its first token is context only"
+        raise ValueError(f"expected one stream of at least 2 tokens, got shape {ids.shape}; {hint}")
     return ids
 
 
@@ -341,9 +337,6 @@ def checked_ids(ids: object, vocabulary_size: int) -> np.ndarray:
     if ids.size and not np.issubdtype(ids.dtype, np.integer):
         raise TypeError(f"expected integer token ids, got {ids.dtype}")
     if ids.size and not 0 <= int(ids.min()) <= int(ids.max()) < vocabulary_size:
-        raise ValueError(
-            f"expected token ids from 0 to {vocabulary_size - 1} (a vocabulary of "
-            f"{vocabulary_size}), got ids from {int(ids.min())} to {int(ids.max())}; "
-            "was the text encoded with another tokenizer?"
-        )
+        got = f"ids from {ids.min()} to {ids.max()}; was it encoded with another tokenizer?"
+        raise ValueError(f"expected token ids from 0 to {vocabulary_size - 1}, got {got}")
     return ids.astype(np.int64)
