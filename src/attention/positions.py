@@ -91,9 +91,7 @@ def _turns(
 
 def _frequencies(channels: int, base: float) -> Tensor:
     if channels % 2:
-        raise ValueError(
-            f"expected an even number of channels, a sine and a cosine each, got {channels}"
-        )
+        raise ValueError(f"expected an even number of channels, in pairs, got {channels}")
     # float64: at position 10,000 a float32 angle can be off in its fourth decimal.
     return base ** (-torch.arange(0, channels, 2, dtype=torch.float64) / channels)
 
@@ -119,8 +117,6 @@ class LearnedPositions(nn.Module):
             ValueError: a position lies outside the table.
         """
         if not 0 <= start <= start + length <= len(self.table):
-            raise ValueError(
-                f"expected positions within the {len(self.table)} that were learnt, got "
-                f"{length} from position {start}; a learnt table says nothing of later ones"
-            )
+            got = f"{length} from position {start}; a learnt table says nothing of later ones"
+            raise ValueError(f"expected positions within the {len(self.table)} learnt, got {got}")
         return self.table[start : start + length]
