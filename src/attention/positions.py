@@ -62,13 +62,9 @@ def extended_base(base: float, factor: float, *, channels: int) -> float:
     Args:
         base: before.
         factor: how many times as long the texts become.
-        channels: D, of a head.
-    Raises:
-        ValueError: there are fewer than two pairs.
+        channels: D, of a head; 4 or more, a fast pair and a slow one.
     Source: Peng et al. 2024, section 3.1 ("NTK-aware").
     """
-    if channels < 4:
-        raise ValueError(f"expected 4 channels or more, a fast pair and a slow, got {channels}")
     return base * factor ** (channels / (channels - 2))
 
 

@@ -71,13 +71,7 @@ class Score:
 
     @property
     def bits_per_byte(self) -> float:
-        """Bits per byte of text.
-
-        Raises:
-            ValueError: the number of bytes is unknown.
-        """
-        if self.n_bytes is None:
-            raise ValueError("expected a score that knows its bytes; pass n_bytes when scoring")
+        """Bits per byte of text; a ValueError where the number of bytes is unknown."""
         return bits_per_byte(self.nats, self.n_bytes)
 
 
@@ -187,8 +181,7 @@ def document_scores(
                 targets = texts[w.document][w.first + 1 : w.stop + 1]
                 cost = _nats(row[w.first - w.start : w.stop - w.start], targets)
                 if math.isnan(cost):
-                    name = f"a token of document {w.document}"
-                    raise ValueError(f"expected logits without NaN and +inf, got NaN for {name}")
+                    raise ValueError(f"expected probabilities, got NaN in document {w.document}")
                 nats[w.document] += cost
     sizes = [None] * len(texts) if n_bytes is None else n_bytes
     parts = zip(nats, texts, sizes, strict=True)

@@ -57,13 +57,7 @@ class History:
 
     @property
     def best_step(self) -> int:
-        """After how many steps the validation loss was least, the first of them in a tie.
-
-        Raises:
-            ValueError: there was no validation.
-        """
-        if not self.validation:
-            raise ValueError("expected a history with validation losses: pass validation= to fit")
+        """After how many steps the validation loss was least, the first of them in a tie."""
         return min(self.validation, key=self.validation.__getitem__)
 
 
@@ -149,8 +143,7 @@ def check_finite(step: int, loss: float, norm: float, rate: float) -> None:
     """Raise a FloatingPointError if a step would spoil the parameters."""
     if not (math.isfinite(loss) and math.isfinite(norm)):
         got = f"a loss of {loss} and a norm of {norm} at step {step} (learning rate {rate:g})"
-        hint = "try a tenth of the learning rate, or clip=1.0; at step 1 look into model and inputs"
-        raise FloatingPointError(f"expected a finite loss and gradient, got {got}; {hint}")
+        raise FloatingPointError(f"expected finite numbers, got {got}; lower the rate, or clip=1.0")
 
 
 def _endless(data: Iterable[Batch]) -> Iterator[Batch]:

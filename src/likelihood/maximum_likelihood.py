@@ -66,8 +66,8 @@ def token_log_probs(logits: Tensor, targets: Tensor) -> Tensor:
     """
     check_ids(targets, logits.shape[-1])
     if logits.shape[:-1] != targets.shape:
-        shapes = f"{tuple(logits.shape)} for targets {tuple(targets.shape)}"
-        raise ValueError(f"expected a row of logits for each target, got {shapes}")
+        got = f"{tuple(logits.shape)} for targets {tuple(targets.shape)}"
+        raise ValueError(f"expected a row of logits for each target, got {got}")
     shifted = logits - _largest_finite(logits, -1)
     chosen = shifted.gather(-1, targets.long().unsqueeze(-1)).squeeze(-1)  # (…, V) -> (…)
     return chosen - logsumexp(shifted)  # log_softmax, computed at the targets only

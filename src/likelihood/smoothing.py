@@ -34,10 +34,10 @@ from .ngrams import (
     BackOffModel,
     Grams,
     MassTable,
-    checked_stream,
     count_ngrams,
     quotient,
     relative_frequencies,
+    stream_array,
 )
 
 ESTIMATORS = ("maximum-likelihood", "add-k", "interpolated", "absolute", "kneser-ney")
@@ -291,7 +291,7 @@ def _held_out_weights(
     """The weight of each length, by `em_weights` on the held-out stream."""
     if held_out is None:
         raise ValueError("expected held_out, a stream that was not counted, got None")
-    counts, stream = BackOffModel.of(levels, end=end), checked_stream(held_out, vocabulary_size)
+    counts, stream = BackOffModel.of(levels, end=end), stream_array(held_out, vocabulary_size)
     probs, seen = [], []
     for table, (context, gram) in zip(counts.tables, counts._walk(stream), strict=True):
         probs.append(table.mass[gram[1:]])
