@@ -207,7 +207,7 @@ def test_an_id_outside_the_vocabulary_is_named(logits, targets, bad):
 
 
 def test_logits_of_another_shape_and_targets_that_are_no_integers_are_refused(logits, targets):
-    with pytest.raises(ValueError, match=r"got \(3, 5, 7\) for targets \(3, 4\)"):
+    with pytest.raises(ValueError, match=r"each of .*\[3, 4\]\), got .*\[3, 5, 7\]"):
         maximum_likelihood.token_log_probs(logits, targets[:, :4])
     for dtype in (torch.float32, torch.bool):
         with pytest.raises(TypeError, match="integer token ids"):

@@ -92,8 +92,8 @@ def test_pieces_begin_where_a_document_does_if_they_are_to():
     [
         *(({"ids": torch.zeros(n)}, f"at least {T + 1} tokens") for n in (0, 1, T)),
         ({"ids": torch.zeros(T - 2), "first": 0}, f"at least {T + 1} tokens"),
-        ({"batch_size": 0}, "batch_size to be at least 1"),
-        ({"context_length": 0}, "context_length to be at least 1"),
+        ({"batch_size": 0}, "above 0, got batch_size=0"),
+        ({"context_length": 0}, "context_length=0"),
         ({"first": 3}, "from the first=3 on"),
     ],
 )

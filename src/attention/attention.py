@@ -64,8 +64,7 @@ def scaled_dot_product_attention(
         ValueError: the mask or the values do not fit, or a query may attend to nothing.
     """
     if keys.shape[-2] != values.shape[-2]:  # torch's kernel would not say so
-        got = f"{keys.shape[-2]} keys, {values.shape[-2]} values"
-        raise ValueError(f"expected a value for every key, got {got}")
+        raise ValueError(f"expected a value for each key, got {keys.shape} and {values.shape}")
     scale = 1 / math.sqrt(queries.shape[-1]) if scale is None else scale
     if not need_weights and sink is None:
         # Its own causal mask is the fastest, but lets the first T of S positions ask, not the last.

@@ -56,8 +56,7 @@ def padding_mask(lengths: Tensor, length: int) -> Tensor:
         ValueError: a text is longer than that, or has no tokens at all.
     """
     if outside(lengths, 1, length):
-        got = f"lengths from {int(lengths.min())} to {int(lengths.max())}"
-        raise ValueError(f"expected texts of 1 to {length} tokens, the padded length, got {got}")
+        raise ValueError(f"expected texts of 1 to {length} tokens, got {lengths.tolist()}")
     return torch.arange(length, device=lengths.device) < lengths[:, None, None]
 
 

@@ -21,8 +21,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..tools.checks import check_sizes
-
 Inputs = Tensor | tuple[Tensor, ...]
 Batch = tuple[Inputs, Tensor] | tuple[Inputs, Tensor, Tensor]
 
@@ -59,7 +57,8 @@ class Batches:
         seed: int = 0,
         first: int | None = None,
     ):
-        check_sizes(batch_size=batch_size, context_length=context_length)
+        if min(batch_size, context_length) < 1:
+            raise ValueError(f"expected sizes above 0, got {batch_size=} and {context_length=}")
         self.ids, self.batch_size, self.context_length = ids, batch_size, context_length
         self.seed, self.first = seed, first
         self.starts = self._starts(max(0, len(ids) - context_length))

@@ -66,8 +66,7 @@ def token_log_probs(logits: Tensor, targets: Tensor) -> Tensor:
     """
     check_ids(targets, logits.shape[-1])
     if logits.shape[:-1] != targets.shape:
-        got = f"{tuple(logits.shape)} for targets {tuple(targets.shape)}"
-        raise ValueError(f"expected a row of logits for each target, got {got}")
+        raise ValueError(f"expected logits for each of {targets.shape}, got {logits.shape}")
     shifted = logits - _largest_finite(logits, -1)
     chosen = shifted.gather(-1, targets.long().unsqueeze(-1)).squeeze(-1)  # (…, V) -> (…)
     return chosen - logsumexp(shifted)  # log_softmax, computed at the targets only

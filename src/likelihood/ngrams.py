@@ -326,8 +326,7 @@ def stream_array(ids: object, vocabulary_size: int) -> np.ndarray:
     """The ids of one stream with at least one token to predict."""
     ids = ids_array(ids, vocabulary_size)
     if ids.ndim != 1 or len(ids) < 2:
-        hint = "its first token is context only"
-        raise ValueError(f"expected one stream of at least 2 tokens, got shape {ids.shape}; {hint}")
+        raise ValueError(f"expected one stream of at least 2 tokens, got shape {ids.shape}")
     return ids
 
 
