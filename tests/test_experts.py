@@ -131,5 +131,8 @@ def test_a_gpt_of_experts_uses_a_part_of_its_parameters():
 
 
 def test_a_model_without_experts_has_no_routings():
-    with pytest.raises(ValueError, match="got Linear"), recorded_routings(nn.Linear(2, 2)):
+    with (
+        pytest.raises(ValueError, match="with Experts, got Linear"),
+        recorded_routings(nn.Linear(2, 2)),
+    ):
         pass

@@ -11,7 +11,6 @@ from torch import nn
 from src.likelihood import ledger
 from src.likelihood.evaluation import total
 from src.likelihood.ledger import (
-    Ledger,
     before,
     frequencies,
     numbers_kept,
@@ -126,10 +125,3 @@ def test_the_network_learns_what_comes_after_a_word_and_is_the_same_each_time(sm
     above = total(score(network, part)).loss - total(score(small.law, part)).loss
     assert 0 < above < 0.1  # the frequencies of tokens: 1.4
     assert numbers_kept(network) == 13 * 8 + (2 * 8 + 1) * 32 + (32 + 1) * 12  # padding, biases
-
-
-def test_an_unknown_chapter_or_model_is_refused():
-    with pytest.raises(ValueError, match=r"expected a chapter of Part I, one of .*, got 'poetry'"):
-        before("poetry")
-    with pytest.raises(ValueError, match=r"expected one of the models .*, got 'oracle'"):
-        Ledger().add("oracle")

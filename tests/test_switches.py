@@ -12,7 +12,6 @@ from src.attention.feed_forward import FeedForward, RMSNorm, rms_norm
 from src.attention.heads import MultiHeadAttention, recorded_weights
 from src.attention.latent import LatentAttention, absorbed_attention, latent_attention
 from src.attention.masks import banded_mask
-from src.attention.positions import extended_base
 from src.gpt.backbones import built_from, settings_of
 from src.gpt.both_sides import EncoderLM
 from src.gpt.gpt2 import GPT, GPTConfig
@@ -356,8 +355,3 @@ def test_layers_are_local_but_for_every_nth(window, global_every, expected):
 def test_a_switch_that_cannot_be_is_refused(options, message):
     with pytest.raises(ValueError, match=message):
         GPTConfig(V, **(SIZES | options))
-
-
-def test_a_base_for_a_single_pair_is_refused():
-    with pytest.raises(ValueError, match=r"4 channels or more, a fast pair .* got 2"):
-        extended_base(1e4, 2.0, channels=2)

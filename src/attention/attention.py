@@ -64,9 +64,7 @@ def scaled_dot_product_attention(
         ValueError: the mask or the values do not fit, or a query may attend to nothing.
     """
     if keys.shape[-2] != values.shape[-2]:  # torch's kernel would not say so
-        raise ValueError(
-            f"expected a value for every key, got {keys.shape[-2]} keys, {values.shape[-2]} values"
-        )
+        raise ValueError(f"expected a value for each key, got {keys.shape} and {values.shape}")
     scale = 1 / math.sqrt(queries.shape[-1]) if scale is None else scale
     if not need_weights and sink is None:
         # Its own causal mask is the fastest, but lets the first T of S positions ask, not the last.
@@ -98,35 +96,17 @@ def scaled_dot_product_attention(
 def _allowed(mask: Tensor | None, causal: bool, queries: Tensor, keys: Tensor) -> Tensor | None:
     """Which query may attend to which key, by the mask and by causality; None: each to all."""
     length, n_keys = queries.shape[-2], keys.shape[-2]
-    if mask is not None:
-        _check_mask(mask, (*queries.shape[:-1], n_keys))
+    shape = torch.Size((*queries.shape[:-1], n_keys))
+    if mask is not None and (
+        mask.dtype != torch.bool or torch.broadcast_shapes(mask.shape, shape) != shape
+    ):  # torch's kernel would add numbers to the scores; a longer mask would make more rows
+        got = f"{mask.dtype} of {tuple(mask.shape)}; what is added to the scores is called bias"
+        raise ValueError(f"expected a boolean mask of (..., T, S) = {tuple(shape)}, got {got}")
     if causal and length > 1:
         earlier = causal_mask(length, n_keys, device=queries.device)
         mask = earlier if mask is None else mask & earlier
-    if mask is not None and readable(mask):
-        _check_rows(mask)
+    if mask is not None and readable(mask) and not mask.any(-1).all():
+        first = (~mask.any(-1)).nonzero()[0].tolist()
+        hint = "a softmax over nothing is NaN. Let padding and each position see itself"
+        raise ValueError(f"expected a key for every query, got none at index {first}; {hint}")
     return mask
-
-
-def _check_mask(mask: Tensor, shape: tuple[int, ...]) -> None:
-    if mask.dtype != torch.bool:  # torch's kernel would add it to the scores
-        raise ValueError(
-            f"expected a boolean mask, True where a query may attend, got {mask.dtype}; "
-            "what is to be added to the scores is called bias"
-        )
-    sizes = zip(mask.shape[::-1], shape[::-1], strict=False)
-    if mask.ndim > len(shape) or any(size not in (1, whole) for size, whole in sizes):
-        raise ValueError(
-            f"expected a mask that broadcasts to (..., T, S) = {shape}, got {tuple(mask.shape)}; "
-            "rows are queries, columns are keys"
-        )
-
-
-def _check_rows(allowed: Tensor) -> None:
-    empty = ~allowed.any(-1)
-    if empty.any():
-        raise ValueError(
-            f"expected every query to have a key that it may attend to, got {int(empty.sum())} of "
-            f"{empty.numel()} without one, the first at index {empty.nonzero()[0].tolist()}; a "
-            "softmax over nothing is NaN. Let padding see itself, and a position see its own"
-        )

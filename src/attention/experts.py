@@ -17,8 +17,8 @@ Source: Shazeer et al. 2017; Fedus et al. 2022, equations 4 to 6 (balance); Jian
 Derived in the chapter `today/experts`.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import NamedTuple
 
 import torch
@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from .config import BlockConfig
 from .feed_forward import FeedForward
-from .heads import linear
+from .heads import linear, recorded
 
 
 class Routing(NamedTuple):
@@ -144,8 +144,7 @@ class Experts(nn.Module):
         self.counts.zero_()
 
 
-@contextmanager
-def recorded_routings(model: nn.Module) -> Iterator[dict[str, Routing]]:
+def recorded_routings(model: nn.Module) -> AbstractContextManager[dict[str, Routing]]:
     """Inside the block, the last routing of each `Experts` is kept: {name of the module: routing}.
 
     They carry gradients: sum(map(balance_loss, routings.values())) can be added to a loss.
@@ -153,14 +152,4 @@ def recorded_routings(model: nn.Module) -> Iterator[dict[str, Routing]]:
     Raises:
         ValueError: the model has no experts.
     """
-    found = {name: each for name, each in model.named_modules() if isinstance(each, Experts)}
-    if not found:
-        raise ValueError(f"expected a model with experts in it, got {type(model).__name__}")
-    routings: dict[str, Routing] = {}
-    for name, module in found.items():
-        module.record = lambda routing, name=name: routings.__setitem__(name, routing)
-    try:
-        yield routings
-    finally:
-        for module in found.values():
-            module.record = None
+    return recorded(model, Experts)

@@ -17,8 +17,8 @@ Derived in the chapter `attention/heads`.
 
 import math
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Protocol
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -163,11 +163,9 @@ class MultiHeadAttention(Attention):
 
     def _project(self, x: Tensor, memory: Tensor | None) -> tuple[Tensor, ...]:
         """Queries, keys and values of all heads, (B, T, H D), (B, S, G D), (B, S, G D)."""
-        for name, part in (("x", x), ("memory", memory)):
-            if part is not None and (part.ndim != 3 or part.shape[-1] != self.channels):
-                raise ValueError(
-                    f"expected {name} of shape (B, T, {self.channels}), got {tuple(part.shape)}"
-                )
+        for part in (x, memory):
+            if part is not None and part.ndim != 3:  # its positions would be taken for heads
+                raise ValueError(f"expected (B, T, {self.channels}), got {tuple(part.shape)}")
         rows, kv_rows = self.heads * self.head_channels, self.kv_heads * self.head_channels
         if memory is None:
             return self.qkv(x).split([rows, kv_rows, kv_rows], dim=-1)
@@ -177,8 +175,7 @@ class MultiHeadAttention(Attention):
         return queries, *pairs.chunk(2, dim=-1)
 
 
-@contextmanager
-def recorded_weights(model: nn.Module) -> Iterator[dict[str, Tensor]]:
+def recorded_weights(model: nn.Module) -> AbstractContextManager[dict[str, Tensor]]:
     """Inside the block, the model's attention weights are kept: {name of the module: (B, H, T, S)}.
 
     Each run of the model overwrites those of the run before. With `model = MultiHeadAttention(...)`
@@ -187,14 +184,24 @@ def recorded_weights(model: nn.Module) -> Iterator[dict[str, Tensor]]:
     Raises:
         ValueError: the model holds no attention.
     """
-    modules = {n: m for n, m in model.named_modules() if isinstance(m, Attention)}
+    return recorded(model, Attention)
+
+
+@contextmanager
+def recorded(model: nn.Module, kind: type[nn.Module]) -> Iterator[dict[str, Any]]:
+    """Inside the block, what the modules of a kind call `record` with is kept by their names.
+
+    Raises:
+        ValueError: the model holds no such module.
+    """
+    modules: dict[str, Any] = {n: m for n, m in model.named_modules() if isinstance(m, kind)}
     if not modules:
-        raise ValueError(f"expected a model with attention in it, got {type(model).__name__}")
-    maps: dict[str, Tensor] = {}
+        raise ValueError(f"expected a model with {kind.__name__}, got {type(model).__name__}")
+    records: dict[str, Any] = {}
     for name, module in modules.items():
-        module.record = lambda weights, name=name: maps.__setitem__(name, weights)
+        module.record = lambda value, name=name: records.__setitem__(name, value)
     try:
-        yield maps
+        yield records
     finally:
         for module in modules.values():
             module.record = None

@@ -56,10 +56,7 @@ def padding_mask(lengths: Tensor, length: int) -> Tensor:
         ValueError: a text is longer than that, or has no tokens at all.
     """
     if outside(lengths, 1, length):
-        raise ValueError(
-            f"expected texts of 1 to {length} tokens (the padded length), got lengths from "
-            f"{int(lengths.min())} to {int(lengths.max())}"
-        )
+        raise ValueError(f"expected texts of 1 to {length} tokens, got {lengths.tolist()}")
     return torch.arange(length, device=lengths.device) < lengths[:, None, None]
 
 
@@ -79,10 +76,7 @@ def sparse_mask(
     Source: Zaheer et al. 2020.
     """
     if not (0 <= global_tokens <= length and 0 <= random <= length):
-        raise ValueError(
-            f"expected 0 to {length} global tokens and random keys (the length), got "
-            f"global_tokens={global_tokens} and random={random}"
-        )
+        raise ValueError(f"expected 0 to {length} of each, got {global_tokens=} and {random=}")
     mask = banded_mask(length, window)
     mask[:global_tokens] = True
     mask[:, :global_tokens] = True

@@ -62,13 +62,9 @@ def extended_base(base: float, factor: float, *, channels: int) -> float:
     Args:
         base: before.
         factor: how many times as long the texts become.
-        channels: D, of a head.
-    Raises:
-        ValueError: there are fewer than two pairs.
+        channels: D, of a head; 4 or more, a fast pair and a slow one.
     Source: Peng et al. 2024, section 3.1 ("NTK-aware").
     """
-    if channels < 4:
-        raise ValueError(f"expected 4 channels or more, a fast pair and a slow, got {channels}")
     return base * factor ** (channels / (channels - 2))
 
 
@@ -91,9 +87,7 @@ def _turns(
 
 def _frequencies(channels: int, base: float) -> Tensor:
     if channels % 2:
-        raise ValueError(
-            f"expected an even number of channels, a sine and a cosine each, got {channels}"
-        )
+        raise ValueError(f"expected an even number of channels, in pairs, got {channels}")
     # float64: at position 10,000 a float32 angle can be off in its fourth decimal.
     return base ** (-torch.arange(0, channels, 2, dtype=torch.float64) / channels)
 
@@ -119,8 +113,6 @@ class LearnedPositions(nn.Module):
             ValueError: a position lies outside the table.
         """
         if not 0 <= start <= start + length <= len(self.table):
-            raise ValueError(
-                f"expected positions within the {len(self.table)} that were learnt, got "
-                f"{length} from position {start}; a learnt table says nothing of later ones"
-            )
+            got = f"{length} from position {start}; a learnt table says nothing of later ones"
+            raise ValueError(f"expected positions within the {len(self.table)} learnt, got {got}")
         return self.table[start : start + length]

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils import skip_init
 
-from ..tools.checks import check_batch, check_end, check_sizes
+from ..tools.checks import check_batch, check_end
 
 
 def rnn_step(
@@ -133,8 +133,8 @@ class RNN(StateModel):
         end: id of the end token; None: the state is carried across the ends of texts.
         generator: draws the initial parameters; on the CPU.
     Raises:
-        ValueError: a size is below 1, C is not H though tied, `dropout` is out of range, or `end`
-            is not in the vocabulary.
+        ValueError: C is not H though tied, `dropout` is out of range, or `end` is not in the
+            vocabulary.
     """
 
     kind, causal, context_length = "rnn", True, None
@@ -154,7 +154,6 @@ class RNN(StateModel):
     ):
         super().__init__()
         sizes = {"embedding_size": embedding_size, "hidden_size": hidden_size, "layers": layers}
-        check_sizes(vocabulary_size=vocabulary_size, **sizes)
         check_end(end, vocabulary_size)
         if tied and embedding_size != hidden_size:
             raise ValueError(f"expected equal sizes, to be tied, got {sizes}")
@@ -270,7 +269,7 @@ class CausalConvolution(StateModel):
         activation: applied before each convolution, elementwise; functional.gelu is another.
         generator: draws the initial parameters; on the CPU.
     Raises:
-        ValueError: a size is below 1, or `end` is not in the vocabulary.
+        ValueError: `end` is not in the vocabulary.
     """
 
     def __init__(
@@ -285,7 +284,6 @@ class CausalConvolution(StateModel):
         generator: torch.Generator,
     ):
         super().__init__()
-        check_sizes(vocabulary_size=vocabulary_size, channels=channels, width=width, layers=layers)
         check_end(end, vocabulary_size)
         self.vocabulary_size, self.end = vocabulary_size, end
         self.width, self.activation, self.dropout = width, activation, nn.Identity()

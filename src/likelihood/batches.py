@@ -58,19 +58,13 @@ class Batches:
         first: int | None = None,
     ):
         if min(batch_size, context_length) < 1:
-            raise ValueError(
-                f"expected 1 or more pieces and tokens, got {batch_size=} and {context_length=}"
-            )
-        if len(ids.shape) != 1 or len(ids) <= context_length:
-            raise ValueError(
-                f"expected a stream of at least {context_length + 1} tokens (context_length inputs "
-                f"and the target of the last), got ids of shape {tuple(ids.shape)}"
-            )
+            raise ValueError(f"expected sizes above 0, got {batch_size=} and {context_length=}")
         self.ids, self.batch_size, self.context_length = ids, batch_size, context_length
         self.seed, self.first = seed, first
-        self.starts = self._starts(len(ids) - context_length)
+        self.starts = self._starts(max(0, len(ids) - context_length))
         if not len(self.starts):
-            raise ValueError(f"expected a piece that begins with token {first}, found none")
+            expected = f"a stream of at least {context_length + 1} tokens"
+            raise ValueError(f"expected {expected}, from the {first=} on, got {len(ids)} in all")
 
     def __getitem__(self, number: int) -> tuple[Tensor, Tensor]:
         """Batch `number`, counted from 0: (inputs, targets), each (B, T)."""

@@ -18,8 +18,10 @@ fixed-length models" (window and stride); Koehn 2004 (bootstrap).
 """
 
 import math
+import operator
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -69,29 +71,17 @@ class Score:
 
     @property
     def bits_per_byte(self) -> float:
-        """Bits per byte of text.
-
-        Raises:
-            ValueError: the number of bytes is unknown.
-        """
-        if self.n_bytes is None:
-            raise ValueError("expected a score that knows its bytes; pass n_bytes when scoring")
+        """Bits per byte of text; a ValueError where the number of bytes is unknown."""
         return bits_per_byte(self.nats, self.n_bytes)
 
 
 def total(scores: Iterable[Score]) -> Score:
-    """The score of several texts together; it knows its bytes if all of them do.
+    """The score of several texts, at least one; it knows its bytes if all of them do.
 
     >>> total([Score(4.0, 4), Score(8.0, 2)]).loss
     2.0
-
-    Raises:
-        ValueError: there is no score.
     """
-    scores = list(scores)
-    if not scores:
-        raise ValueError("expected at least one score to add up, got none")
-    return sum(scores[1:], scores[0])
+    return reduce(operator.add, scores)
 
 
 def documents(stream: Tensor, *, end: int) -> list[Tensor]:
@@ -135,7 +125,7 @@ def corpus_perplexity(
     Returns:
         The score; infinite, and never NaN, if the model gives some token the probability 0.
     Raises:
-        ValueError, TypeError: as `document_scores`, and if there is no document.
+        ValueError, TypeError: as `document_scores`; TypeError also if there is no document.
     """
     texts = [ids] if isinstance(ids, Tensor) else ids
     return replace(total(document_scores(model, texts, **windows)), n_bytes=n_bytes)
@@ -171,7 +161,9 @@ def document_scores(
         TypeError: the ids are not integers.
     """
     stride = context_length if stride is None else stride
-    check_windows(context_length, stride, batch_size)
+    if batch_size < 1 or not 1 <= stride <= context_length:
+        got = f"{batch_size=}, {stride=} and {context_length=}"
+        raise ValueError(f"expected 1 <= batch_size and 1 <= stride <= context_length, got {got}")
     for m, text in enumerate(texts):
         check_ids(f"document {m}", text, least=2)  # the first is context only
     # Windows of like length share a batch, so that little is padded.
@@ -187,7 +179,10 @@ def document_scores(
             logits = checked_logits(model(padded), padded)  # (B, T, V)
             for w, row in zip(batch, logits, strict=True):
                 targets = texts[w.document][w.first + 1 : w.stop + 1]
-                nats[w.document] += _nats(row[w.first - w.start : w.stop - w.start], targets, w)
+                cost = _nats(row[w.first - w.start : w.stop - w.start], targets)
+                if math.isnan(cost):
+                    raise ValueError(f"expected probabilities, got NaN in document {w.document}")
+                nats[w.document] += cost
     sizes = [None] * len(texts) if n_bytes is None else n_bytes
     parts = zip(nats, texts, sizes, strict=True)
     return [Score(cost, len(text) - 1, size) for cost, text, size in parts]
@@ -213,17 +208,10 @@ def _windows(document: int, text: Tensor, context_length: int, stride: int) -> I
         scored, start = stop, start + stride
 
 
-def _nats(logits: Tensor, targets: Tensor, window: _Window) -> float:
+def _nats(logits: Tensor, targets: Tensor) -> float:
     """What the targets of a window cost, in nats: the sum of -log p."""
     precise = torch.promote_types(logits.dtype, torch.float32)  # half precision sums badly
-    surprise = -token_log_probs(logits.to(precise), targets).cpu()  # (tokens,)
-    if surprise.isnan().any():
-        place = window.first + int(surprise.isnan().nonzero()[0]) + 1
-        raise ValueError(
-            f"expected log-probabilities, got NaN for token {place} of document "
-            f"{window.document}: the logits hold NaN or +inf, or are all -inf"
-        )
-    return float(surprise.sum())
+    return float(-token_log_probs(logits.to(precise), targets).cpu().sum())
 
 
 # ---- the bootstrap -------------------------------------------------------------------------------
@@ -266,8 +254,7 @@ def bootstrap(
     """
     nats, sizes = [score.nats for score in scores], _sizes(scores, unit)
     if len(nats) < 2 or not all(map(math.isfinite, nats)) or not 0 < level < 1:
-        got = f"{nats[:10]} and {level}"
-        raise ValueError(f"expected 2 or more finite scores and 0 < level < 1, got {got}")
+        raise ValueError(f"expected 2 finite scores or more, 0 < level < 1, got {nats} and {level}")
     pairs = torch.tensor([nats, sizes], dtype=torch.float64)  # (2, M)
     ratios = []
     for _ in range(resamples):
@@ -297,10 +284,7 @@ def paired_bootstrap(
         ValueError: as `bootstrap`, and if the documents are not the same in number and size.
     """
     if _sizes(ours, unit) != _sizes(theirs, unit):
-        raise ValueError(
-            f"expected scores of the same documents, got {len(ours)} and {len(theirs)} documents, "
-            f"or documents of different sizes; models with other tokens compare in {UNITS[0]!r}"
-        )
+        raise ValueError(f"expected the same documents; other tokens compare in {UNITS[0]!r}")
     gains = [replace(a, nats=a.nats - b.nats) for a, b in zip(ours, theirs, strict=True)]
     return bootstrap(gains, unit=unit, **options)
 
@@ -319,30 +303,17 @@ def _sizes(scores: Sequence[Score], unit: str) -> list[float]:
 # ---- checks --------------------------------------------------------------------------------------
 
 
-def check_windows(context_length: int, stride: int, batch_size: int) -> None:
-    """Refuse sizes of windows and batches that leave a token without a score."""
-    if batch_size < 1 or not 1 <= stride <= context_length:
-        raise ValueError(
-            "expected a batch_size and a stride of at least 1, and a context_length that no stride "
-            f"exceeds, got {batch_size}, {stride} and {context_length}"
-        )
-
-
 def check_ids(name: str, ids: Tensor, *, least: int = 1) -> None:
     """Refuse what is no text of at least so many tokens."""
     if ids.ndim != 1 or len(ids) < least:
-        raise ValueError(
-            f"expected {least} or more tokens, (T,), for {name}, got shape {tuple(ids.shape)}; "
-            "begin a text, an empty one too, with the end token"
-        )
+        got = f"{tuple(ids.shape)}; begin a text, an empty one too, with the end token"
+        raise ValueError(f"expected {least} or more tokens, (T,), for {name}, got {got}")
 
 
 def checked_logits(logits: Tensor, inputs: Tensor) -> Tensor:
     """The logits of a model, if they are what a model has to give."""
     if not isinstance(logits, Tensor) or logits.ndim != 3 or logits.shape[:2] != inputs.shape:
         got = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
-        raise ValueError(
-            f"expected logits {(*inputs.shape, 'V')}, one row for each input, got {got}; if the "
-            "model returns more than logits, wrap it: lambda ids: model(ids)[0]"
-        )
+        hint = "wrap a model that returns more: lambda ids: model(ids)[0]"
+        raise ValueError(f"expected logits {(*inputs.shape, 'V')}, got {got}; {hint}")
     return logits

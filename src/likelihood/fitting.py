@@ -57,13 +57,7 @@ class History:
 
     @property
     def best_step(self) -> int:
-        """After how many steps the validation loss was least, the first of them in a tie.
-
-        Raises:
-            ValueError: there was no validation.
-        """
-        if not self.validation:
-            raise ValueError("expected a history with validation losses: pass validation= to fit")
+        """After how many steps the validation loss was least, the first of them in a tie."""
         return min(self.validation, key=self.validation.__getitem__)
 
 
@@ -111,13 +105,12 @@ def fit(
         ValueError: a setting is out of range, or the data or the validation batches run out.
         FloatingPointError: the loss, or the gradient's norm, is no longer finite.
     """
-    if min(steps, every - 1) < 0 or (clip is not None and not clip > 0):
+    possible = steps >= 0 and every > 0 and (clip is None or clip > 0)
+    if not possible or (keep_best and validation is None):
+        got = f"{steps=}, {every=}, {clip=} and {keep_best=}"
         raise ValueError(
-            "expected 0 steps or more, 1 or more between validations, and a clip above 0 or None, "
-            f"got {steps=}, {every=} and {clip=}"
+            f"expected steps >= 0, every and clip > 0, validation= for keep_best, got {got}"
         )
-    if keep_best and validation is None:
-        raise ValueError("expected validation batches to keep the best by, got None")
     update = optimiser(model.parameters(), lr=learning_rate, weight_decay=weight_decay)
     trained = [p for group in update.param_groups for p in group["params"]]
     nats_of = nats_of or nats_of_batch
@@ -152,11 +145,8 @@ def fit(
 def check_finite(step: int, loss: float, norm: float, rate: float) -> None:
     """Raise a FloatingPointError if a step would spoil the parameters."""
     if not (math.isfinite(loss) and math.isfinite(norm)):
-        raise FloatingPointError(
-            f"expected a finite loss and gradient, got a loss of {loss} and a gradient of norm "
-            f"{norm} at step {step} (learning rate {rate:g}). Try a tenth of the learning rate, or "
-            "clip=1.0; at step 1 look for an infinite or NaN value in the model or its inputs"
-        )
+        got = f"a loss of {loss} and a norm of {norm} at step {step} (learning rate {rate:g})"
+        raise FloatingPointError(f"expected finite numbers, got {got}; lower the rate, or clip=1.0")
 
 
 def _endless(data: Iterable[Batch]) -> Iterator[Batch]:
@@ -168,10 +158,7 @@ def _endless(data: Iterable[Batch]) -> Iterator[Batch]:
             count += 1
             yield batch
         if count == before:
-            raise ValueError(
-                f"expected a batch for every step, got only {count} in all: pass a list, which can "
-                "be gone through again, or an iterator without end, such as Batches(…)"
-            )
+            raise ValueError(f"expected a batch for every step, got only {count}: pass a list")
 
 
 def watched(steps: range, history: History) -> Iterator[int]:
@@ -203,10 +190,7 @@ def mean_loss(model: nn.Module, data: Iterable[Batch], *, nats_of: NatsOf | None
     with evaluating(model):
         scored = [(float(nats_of(model, batch)), count_tokens(batch)) for batch in data]
     if not scored:
-        raise ValueError(
-            "expected at least one batch to take the loss of, got none: pass a list, an iterator "
-            "is used up after one validation"
-        )
+        raise ValueError("expected at least one batch, got none; was an iterator used up?")
     return sum(nats for nats, _ in scored) / sum(tokens for _, tokens in scored)
 
 

@@ -287,16 +287,10 @@ class Ledger:
     rows: list[Row] = field(default_factory=list)
 
     def add(self, name: str) -> Row:
-        """Fit a model of `ENTRIES` on both texts, score it, and write its row at the end.
-
-        Raises:
-            ValueError: no entry has that name.
-        """
-        fits = {entry.model: entry.fit for entry in ENTRIES}
-        if name not in fits:
-            raise ValueError(f"expected one of the models {list(fits)}, got {name!r}")
+        """Fit a model of `ENTRIES` on both texts, score it, and write its row at the end."""
+        fit_on = {entry.model: entry.fit for entry in ENTRIES}[name]
         texts = small_english_text(), python_docs_text()
-        models = [fits[name](text) for text in texts]
+        models = [fit_on(text) for text in texts]
         small, docs = (m if m is None else score(m, t) for m, t in zip(models, texts, strict=True))
         row = Row(name, small, docs, *(m if m is None else numbers_kept(m) for m in models))
         self.rows.append(row)
@@ -332,13 +326,7 @@ class Ledger:
 
 
 def before(chapter: str) -> Ledger:
-    """The ledger with the models of all chapters before one, each fitted and scored again.
-
-    Raises:
-        ValueError: Part I has no such chapter.
-    """
-    if chapter not in CHAPTERS:
-        raise ValueError(f"expected a chapter of Part I, one of {CHAPTERS}, got {chapter!r}")
+    """The ledger with the models of all chapters before one, each fitted and scored again."""
     earlier, ledger = CHAPTERS[: CHAPTERS.index(chapter)], Ledger()
     for entry in ENTRIES:
         if entry.chapter in earlier:

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils import skip_init
 
-from ..tools.checks import check_batch, check_end, check_sizes
+from ..tools.checks import check_batch, check_end
 
 
 class SoftmaxBigram(nn.Module):
@@ -37,7 +37,6 @@ class SoftmaxBigram(nn.Module):
 
     def __init__(self, vocabulary_size: int):
         super().__init__()
-        check_sizes(vocabulary_size=vocabulary_size)
         self.table = nn.Parameter(torch.zeros(vocabulary_size, vocabulary_size))
 
     def forward(self, ids: Tensor) -> Tensor:
@@ -66,7 +65,7 @@ class WindowMLP(nn.Module):
         activation: applied to the hidden layer, elementwise.
         generator: draws the initial parameters; on the CPU.
     Raises:
-        ValueError: a size is below 1, or `end` is not in the vocabulary.
+        ValueError: `end` is not in the vocabulary.
     """
 
     def __init__(
@@ -81,8 +80,6 @@ class WindowMLP(nn.Module):
         generator: torch.Generator,
     ):
         super().__init__()
-        sizes = {"embedding_size": embedding_size, "hidden_size": hidden_size}
-        check_sizes(vocabulary_size=vocabulary_size, context_length=context_length, **sizes)
         check_end(end, vocabulary_size)
         self.vocabulary_size, self.context_length = vocabulary_size, context_length
         self.end, self.activation = end, activation

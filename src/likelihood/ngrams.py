@@ -111,11 +111,9 @@ def count_ngrams(
     import torch  # whose `unique` takes half the time of NumPy's
 
     size = vocabulary_size
-    if order < 1:
-        raise ValueError(f"expected an order of at least 1, got {order}; 1 sees no context")
-    if end is not None and not 0 <= end < size:
-        raise ValueError(f"expected an end token from 0 to {size - 1}, got {end}")
-    ids = checked_stream(ids, size)
+    if order < 1 or not (end is None or 0 <= end < size):
+        raise ValueError(f"expected order >= 1 and end from 0 to {size - 1}, got {order=}, {end=}")
+    ids = stream_array(ids, size)
     tokens, none = np.arange(size), np.zeros(size, dtype=np.int64)
     levels = [Grams(tokens, none, np.bincount(ids[1:], minlength=size), none, tokens, 1)]
     gram, all_end = ids, end or 0  # numbers: of the n-gram that ends here, of end tokens only
@@ -237,7 +235,7 @@ class BackOffModel:
         Raises:
             ValueError, TypeError: an id is no id of the vocabulary.
         """
-        known = checked_ids(context, self.vocabulary_size)
+        known = ids_array(context, self.vocabulary_size)
         recent = known[max(0, len(known) - self.order + 1) :]
         contexts = [context[-1:] for context, _ in self._walk(recent)]
         return _log(self._distributions(contexts, np.array([len(recent)]))[0])
@@ -250,7 +248,7 @@ class BackOffModel:
         Raises:
             ValueError, TypeError: an id is no id of the vocabulary.
         """
-        ids = checked_ids(ids, self.vocabulary_size)
+        ids = ids_array(ids, self.vocabulary_size)
         probs = np.full((*ids.shape[:-1], ids.shape[-1] - 1), 1 / self.vocabulary_size)
         reach = np.arange(1, ids.shape[-1])  # tokens of context
         for k, (table, walked) in enumerate(zip(self.tables, self._walk(ids), strict=True)):
@@ -272,7 +270,7 @@ class BackOffModel:
         """
         import torch
 
-        known = checked_ids(ids, self.vocabulary_size)
+        known = ids_array(ids, self.vocabulary_size)
         contexts = [context[..., 1:].reshape(-1) for context, _ in self._walk(known)]
         reach = np.broadcast_to(np.arange(1, ids.shape[-1] + 1), ids.shape).reshape(-1)
         probs = self._distributions(contexts, reach)  # (B T, V)
@@ -325,26 +323,20 @@ def _log(probs: np.ndarray) -> np.ndarray:
         return np.log(probs)
 
 
-def checked_stream(ids: object, vocabulary_size: int) -> np.ndarray:
+def stream_array(ids: object, vocabulary_size: int) -> np.ndarray:
     """The ids of one stream with at least one token to predict."""
-    ids = checked_ids(ids, vocabulary_size)
+    ids = ids_array(ids, vocabulary_size)
     if ids.ndim != 1 or len(ids) < 2:
-        raise ValueError(
-            f"expected one stream of at least 2 tokens, got shape {ids.shape}; its first token is "
-            "context only, such as the end token before the first document"
-        )
+        raise ValueError(f"expected one stream of at least 2 tokens, got shape {ids.shape}")
     return ids
 
 
-def checked_ids(ids: object, vocabulary_size: int) -> np.ndarray:
+def ids_array(ids: object, vocabulary_size: int) -> np.ndarray:
     """The ids as an array of 64-bit integers, whatever they came as."""
     ids = np.asarray(ids.cpu() if hasattr(ids, "cpu") else ids)
     if ids.size and not np.issubdtype(ids.dtype, np.integer):
         raise TypeError(f"expected integer token ids, got {ids.dtype}")
     if ids.size and not 0 <= int(ids.min()) <= int(ids.max()) < vocabulary_size:
-        raise ValueError(
-            f"expected token ids from 0 to {vocabulary_size - 1} (a vocabulary of "
-            f"{vocabulary_size}), got ids from {int(ids.min())} to {int(ids.max())}; "
-            "was the text encoded with another tokenizer?"
-        )
+        got = f"ids from {ids.min()} to {ids.max()}; was it encoded with another tokenizer?"
+        raise ValueError(f"expected token ids from 0 to {vocabulary_size - 1}, got {got}")
     return ids.astype(np.int64)

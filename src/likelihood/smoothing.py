@@ -34,10 +34,10 @@ from .ngrams import (
     BackOffModel,
     Grams,
     MassTable,
-    checked_stream,
     count_ngrams,
     quotient,
     relative_frequencies,
+    stream_array,
 )
 
 ESTIMATORS = ("maximum-likelihood", "add-k", "interpolated", "absolute", "kneser-ney")
@@ -77,7 +77,8 @@ def interpolated(grams: Grams, weight: float) -> MassTable:
         ValueError: a weight below 0 or above 1.
     Source: Jelinek and Mercer 1980.
     """
-    _check_share("weight", weight)
+    if not 0 <= weight <= 1:
+        raise ValueError(f"expected a weight from 0 to 1, got {weight}")
     totals = grams.totals()
     mass = weight * quotient(grams.counts, totals[grams.context], 0.0)
     return MassTable.of(grams, mass, np.where(totals > 0, 1.0 - weight, 1.0))
@@ -95,7 +96,8 @@ def discounted(grams: Grams, discount: float) -> MassTable:
         ValueError: a discount below 0 or above 1.
     Source: Ney, Essen and Kneser 1994.
     """
-    _check_share("discount", discount)
+    if not 0 <= discount <= 1:
+        raise ValueError(f"expected a discount from 0 to 1, got {discount}")
     totals = grams.totals()
     kept = np.maximum(grams.counts - discount, 0.0)
     mass = quotient(kept, totals[grams.context], 0.0)
@@ -246,14 +248,12 @@ class NgramModel(BackOffModel):
             held_out: (T',) other tokens of the same kind, from which "interpolated" learns its
                 weights.
         Raises:
-            ValueError: an unknown estimator, k not above 0, no held-out tokens for "interpolated".
+            ValueError: an unknown estimator, k below 0, no held-out tokens for "interpolated".
         """
         size, parameters = len(levels[0].keys), np.zeros(0)
         if estimator == "maximum-likelihood":
             tables = [relative_frequencies(grams) for grams in levels]
         elif estimator == "add-k":
-            if not k > 0:
-                raise ValueError(f"expected k above 0, got {k}; 'maximum-likelihood' adds nothing")
             tables = [add_k(grams, k, size) for grams in levels]
         elif estimator == "interpolated":
             parameters = _held_out_weights(levels, held_out, size, end)
@@ -290,18 +290,10 @@ def _held_out_weights(
 ) -> np.ndarray:
     """The weight of each length, by `em_weights` on the held-out stream."""
     if held_out is None:
-        raise ValueError(
-            "expected held_out, a stream that was not counted, got None; on the training stream "
-            "the longest context always looks best"
-        )
-    counts, stream = BackOffModel.of(levels, end=end), checked_stream(held_out, vocabulary_size)
+        raise ValueError("expected held_out, a stream that was not counted, got None")
+    counts, stream = BackOffModel.of(levels, end=end), stream_array(held_out, vocabulary_size)
     probs, seen = [], []
     for table, (context, gram) in zip(counts.tables, counts._walk(stream), strict=True):
         probs.append(table.mass[gram[1:]])
         seen.append(table.left[context[1:-1]] == 0)
     return em_weights(np.stack(probs), np.stack(seen), 1 / vocabulary_size)[0]
-
-
-def _check_share(name: str, value: float) -> None:
-    if not 0 <= value <= 1:
-        raise ValueError(f"expected a {name} from 0 to 1, got {value}: it makes no distribution")

@@ -44,7 +44,7 @@ def cross_entropy(truth: Tensor, model: Tensor) -> Tensor:
     Raises:
         ValueError: a row is no distribution, or the vocabularies differ.
     """
-    _check_distributions(truth=truth, model=model)
+    _check_distributions(truth, model)
     return -torch.special.xlogy(truth, model).sum(-1)
 
 
@@ -58,7 +58,7 @@ def kl_divergence(truth: Tensor, model: Tensor) -> Tensor:
     Raises:
         ValueError: as for `cross_entropy`.
     """
-    _check_distributions(truth=truth, model=model)
+    _check_distributions(truth, model)
     excess = torch.special.xlogy(truth, truth) - torch.special.xlogy(truth, model)
     return excess.sum(-1).clamp(min=0.0)
 
@@ -84,31 +84,26 @@ def perplexity(loss: float | Tensor) -> float:
     return math.exp(loss) if loss < 709 else math.inf  # exp(710) overflows 64 bits
 
 
-def bits_per_byte(nats: float | Tensor, n_bytes: int) -> float:
+def bits_per_byte(nats: float | Tensor, n_bytes: int | None) -> float:
     """Total surprise in bits, shared by the bytes of the text: a unit that no tokenizer changes.
 
     Args:
         nats: of the whole text, summed, end tokens included.
-        n_bytes: the length of the text in UTF-8 bytes.
+        n_bytes: the length of the text in UTF-8 bytes; None, unknown, is refused.
     Returns:
         Bits per byte.
     Raises:
         ValueError: there are no bytes.
     """
-    if n_bytes < 1:
-        raise ValueError(f"expected a text of at least 1 byte, got {n_bytes}")
+    if n_bytes is None or n_bytes < 1:
+        raise ValueError(f"expected at least 1 byte, got {n_bytes}; pass n_bytes when scoring")
     return float(nats) / NATS_PER_BIT / n_bytes
 
 
-def _check_distributions(**distributions: Tensor) -> None:
-    sizes = {name: probs.shape[-1] for name, probs in distributions.items()}
-    if len(set(sizes.values())) > 1:
-        raise ValueError(f"expected distributions over one vocabulary, got {sizes} tokens")
-    for name, probs in distributions.items():
-        sums = probs.sum(-1)
+def _check_distributions(truth: Tensor, model: Tensor) -> None:
+    size = truth.shape[-1]
+    for name, probs in (("truth", truth), ("model", model)):
         rounding = 1e-9 if probs.dtype == torch.float64 else 1e-4
-        if not ((sums - 1).abs().max() < rounding and probs.min() >= 0):  # NaN fails as well
-            raise ValueError(
-                f"expected {name} to hold probabilities that sum to 1, got sums such as "
-                f"{float(sums.flatten()[0])} and values from {float(probs.min())}; are they logits?"
-            )
+        whole = (probs.sum(-1) - 1).abs().max() < rounding and probs.min() >= 0  # NaN is not
+        if not whole or probs.shape[-1] != size:
+            raise ValueError(f"expected {name}: {size} probabilities of the sum 1, got {probs}")

@@ -69,8 +69,6 @@ def context_window(
     Raises:
         ValueError: the length is below 1, or t is not a position of the text.
     """
-    if length is not None and length < 1:
-        raise ValueError(f"expected a context length of at least 1 token, got {length}")
-    if not 0 <= t <= len(ids):
-        raise ValueError(f"expected a position from 0 to {len(ids)} (the text's length), got {t}")
+    if not 0 <= t <= len(ids) or (length is not None and length < 1):
+        raise ValueError(f"expected t from 0 to {len(ids)} and length above 0, got {t=}, {length=}")
     return ids[0 if length is None else max(0, t - length) : t]

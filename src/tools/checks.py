@@ -57,10 +57,3 @@ def check_end(end: int | None, vocabulary_size: int) -> None:
         raise ValueError(
             f"expected an end token from 0 to {vocabulary_size - 1}, the vocabulary, got {end}"
         )
-
-
-def check_sizes(**sizes: int) -> None:
-    """Refuse sizes below 1, by their names."""
-    for name, size in sizes.items():
-        if size < 1:
-            raise ValueError(f"expected {name} to be at least 1, got {size}")
