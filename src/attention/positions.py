@@ -63,8 +63,12 @@ def extended_base(base: float, factor: float, *, channels: int) -> float:
         base: before.
         factor: how many times as long the texts become.
         channels: D, of a head; 4 or more, a fast pair and a slow one.
+    Raises:
+        ValueError: fewer than 4 channels.
     Source: Peng et al. 2024, section 3.1 ("NTK-aware").
     """
+    if channels < 4:
+        raise ValueError(f"expected 4 channels or more, got {channels}")
     return base * factor ** (channels / (channels - 2))
 
 

@@ -322,8 +322,10 @@ def rollouts(
         repeats: for how many steps, 1 or more, each batch is used; more than one asks for PPO.
         generator: draws the answers; on the CPU.
     Raises:
-        ValueError: at the first batch: beta is not above 0, or fewer than 2 answers.
+        ValueError: at the first batch: beta is not above 0, fewer than 2 answers, or no step.
     """
+    if repeats < 1:
+        raise ValueError(f"expected 1 step or more with each batch, got {repeats}")
     while True:
         with evaluating(policy, base, reward_of):
             answers = policy.sample(count, generator=generator)
