@@ -140,30 +140,6 @@ def attention_map(
     return image
 
 
-def curves_of(
-    curves: Mapping[str, tuple[Sequence[float | None], Sequence[float | None]]],
-    x_label: str,
-    y_label: str,
-    lines: Mapping[str, float] | None = None,
-) -> str:
-    """Curves by name, each (x, y), as the text of an SVG with a legend, in the book's style.
-
-    Args:
-        lines: heights by name, drawn as `baseline` draws.
-    """
-    with mpl.rc_context():
-        use_style()
-        figure = Figure()
-        axes = figure.subplots()
-        for name, points in curves.items():
-            axes.plot(*np.array(points, dtype=float), label=name)
-        for name, height in (lines or {}).items():
-            baseline(axes, height, name)
-        axes.set(xlabel=x_label, ylabel=y_label)
-        axes.legend()
-        return svg_of(figure)
-
-
 def svg_of(figure: Figure, description: str | None = None) -> str:
     """The text of a figure's SVG, with no date in it."""
     drawn = io.StringIO()
