@@ -56,17 +56,14 @@ def read(path: Path | str) -> dict[str, Any]:
             if not zipfile.is_zipfile(file):  # the table of contents stands at the end
                 raise EOFError("it is truncated, or of another format")
             file.seek(0)
-            state = torch.load(file, map_location="cpu", weights_only=True)
-            return dict(state.items())
+            return dict(torch.load(file, map_location="cpu", weights_only=True).items())
         except (pickle.UnpicklingError, RuntimeError, EOFError, KeyError, AttributeError) as error:
-            raise ValueError(
-                f"expected a checkpoint in {path}, a dictionary of tensors and plain values, and "
-                f"read nothing else, which could run any program: {str(error).splitlines()[0]}"
-            ) from error
+            why = str(error).splitlines()[0]
+            raise ValueError(f"expected tensors and plain values in {path}: {why}") from error
 
 
 def restore(model: nn.Module, weights: Mapping[str, Tensor], *, source: Path | str) -> None:
-    """Copy weights into a model, or change nothing if a name or a shape does not fit.
+    """Copy weights into a model.
 
     Args:
         model: its parameters and buffers are overwritten.
@@ -75,31 +72,17 @@ def restore(model: nn.Module, weights: Mapping[str, Tensor], *, source: Path | s
     Raises:
         ValueError: the two do not have the same tensors, of the same shapes.
     """
-    check_fits(model, weights, source=source)
-    model.load_state_dict(weights)
-
-
-def check_fits(model: nn.Module, weights: Mapping[str, Tensor], *, source: Path | str) -> None:
-    """Raise a ValueError unless weights have the names and the shapes of a model's tensors."""
-    own, other = (
-        {name: tuple(value.shape) for name, value in tensors.items()}
-        for tensors in (model.state_dict(), weights)
-    )
-    for name in sorted(own.keys() | other.keys()):
-        if own.get(name) != other.get(name):
-            raise ValueError(
-                f"expected {name} of shape {own.get(name)} in {source}, as this model has it, got "
-                f"{other.get(name)}: is it another model, or one of another size?"
-            )
+    try:
+        model.load_state_dict(weights)
+    except RuntimeError as error:
+        raise ValueError(f"{source} does not fit; is it another model? {error}") from error
 
 
 def random_state(device: torch.device) -> dict[str, Any]:
     """Where all global random number generators stand: Python's, NumPy's, torch's, the device's."""
-    numpys = np.random.get_state(legacy=False)
-    key = torch.from_numpy(numpys["state"]["key"].astype(np.int64))
     state = {
         "python": random.getstate(),
-        "numpy": numpys | {"state": numpys["state"] | {"key": key}},
+        "numpy": [np.asarray(part).tolist() for part in np.random.get_state()],
         "torch": torch.get_rng_state(),
     }
     if device.type != "cpu":
@@ -110,8 +93,7 @@ def random_state(device: torch.device) -> dict[str, Any]:
 def set_random_state(state: Mapping[str, Any], device: torch.device) -> None:
     """Put all global generators back to where `random_state` found them."""
     random.setstate(state["python"])
-    key = state["numpy"]["state"]["key"].numpy().astype(np.uint32)
-    np.random.set_state(state["numpy"] | {"state": state["numpy"]["state"] | {"key": key}})
+    np.random.set_state(state["numpy"])
     torch.set_rng_state(state["torch"])
     if device.type in state:
         torch.get_device_module(device).set_rng_state(state[device.type])

@@ -99,14 +99,8 @@ def band(
         runs: (R, X); one row for each seed.
         label: the line's name in the legend.
         colour, marker: any that matplotlib knows; each line of a figure has its own of both.
-    Raises:
-        ValueError: the runs are fewer than two, or not as long as x.
     """
     runs = np.asarray(runs, dtype=float)
-    if runs.ndim != 2 or len(runs) < 2 or runs.shape[1] != len(x):
-        raise ValueError(
-            f"expected at least 2 runs of {len(x)} values each, got an array of shape {runs.shape}"
-        )
     axes.fill_between(x, runs.min(0), runs.max(0), color=colour, alpha=0.25, linewidth=0)
     return axes.plot(x, runs.mean(0), color=colour, linestyle="-", marker=marker, label=label)[0]
 

@@ -68,17 +68,12 @@ def in_processes(
         try:
             said = torchrun.communicate(timeout=seconds)[1]
         except subprocess.TimeoutExpired:
-            raise TimeoutError(
-                f"expected {processes} processes to end within {seconds:g} s, they did not: does "
-                "each of them make the same calls, in the same order?"
-            ) from None
+            raise TimeoutError(f"{processes} processes did not end in {seconds:g} s") from None
         finally:
             torchrun.terminate()  # upon which it stops its processes; no effect if it has ended
             torchrun.communicate()
         if torchrun.returncode:
-            raise RuntimeError(
-                f"expected {processes} processes to end well, one failed:\n{_first_error(said)}"
-            )
+            raise RuntimeError(f"of {processes} processes one failed:\n{_first_error(said)}")
         answers = (folder / f"answer-{rank}.pt" for rank in range(processes))
         return [torch.load(answer, weights_only=True) for answer in answers]
 
