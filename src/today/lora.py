@@ -10,7 +10,6 @@ Source: Hu et al. 2022, section 4.1. Derived in the chapter `today/your_own`.
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -24,15 +23,10 @@ class LoRA(nn.Module):
         rank: r.
         alpha: how strongly the second map counts, alpha / r.
         generator: draws A, N(0, 1 / inputs); on the CPU.
-    Raises:
-        ValueError: a rank below 1, or above the smaller side of W.
     """
 
     def __init__(self, base: nn.Linear, *, rank: int, alpha: float, generator: torch.Generator):
         super().__init__()
-        most = min(base.in_features, base.out_features)
-        if not 1 <= rank <= most:
-            raise ValueError(f"expected a rank from 1 to {most}, got {rank}")
         self.base, self.scale = base.requires_grad_(False), alpha / rank
         drawn = torch.randn(rank, base.in_features, generator=generator) / base.in_features**0.5
         self.down = nn.Parameter(drawn.to(base.weight))  # A
@@ -67,19 +61,15 @@ def add_lora(
         chosen: which maps, by their names, such as "decoder.blocks.0.attention.qkv".
         generator: draws the initial weights; on the CPU.
     Raises:
-        ValueError: no linear map is chosen, the model has such maps already, or a rank is too high.
+        ValueError: the model has such maps already, as after a second run of a cell.
     """
     if any(isinstance(part, LoRA) for part in model.modules()):
         raise ValueError("expected a model without LoRA, got one that has it: merge it first")
-    found = [
-        (name, part)
+    beside = {
+        name: LoRA(part, rank=rank, alpha=alpha, generator=generator)
         for name, part in model.named_modules()
         if isinstance(part, nn.Linear) and chosen(name)
-    ]
-    if not found:
-        raise ValueError("expected a linear map to put LoRA beside, got none that was chosen")
-    options: dict[str, Any] = {"rank": rank, "alpha": alpha, "generator": generator}
-    beside = {name: LoRA(part, **options) for name, part in found}
+    }
     model.requires_grad_(False)
     for name, made in beside.items():
         _put(model, name, made)
