@@ -48,7 +48,7 @@ def in_processes(
         arguments: plain values and tensors; so are the answers.
     Raises:
         RuntimeError: a process failed; the message ends with its traceback.
-        TimeoutError: they did not end in time, perhaps because one waits for another.
+        subprocess.TimeoutExpired: they did not end in time, perhaps because one waits for another.
     """
     program = _PROGRAM.format(source=textwrap.dedent(inspect.getsource(work)), name=work.__name__)
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
@@ -67,8 +67,6 @@ def in_processes(
         )
         try:
             said = torchrun.communicate(timeout=seconds)[1]
-        except subprocess.TimeoutExpired:
-            raise TimeoutError(f"{processes} processes did not end in {seconds:g} s") from None
         finally:
             torchrun.terminate()  # upon which it stops its processes; no effect if it has ended
             torchrun.communicate()
