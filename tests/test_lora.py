@@ -92,7 +92,10 @@ def test_maps_can_be_chosen():
     assert found == [f"decoder.blocks.{i}.attention.qkv" for i in range(2)]
 
 
-def test_a_model_that_has_such_maps_is_refused():
+def test_what_cannot_be_is_refused():
+    for rank in (0, 17):
+        with pytest.raises(ValueError, match=f"expected a rank from 1 to 16, got {rank}"):
+            add_lora(made(), rank=rank, generator=drawing())
     model = made()
     add_lora(model, generator=drawing())
     with pytest.raises(ValueError, match="merge it first"):

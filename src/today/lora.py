@@ -23,10 +23,15 @@ class LoRA(nn.Module):
         rank: r.
         alpha: how strongly the second map counts, alpha / r.
         generator: draws A, N(0, 1 / inputs); on the CPU.
+    Raises:
+        ValueError: a rank below 1, or above the smaller side of W.
     """
 
     def __init__(self, base: nn.Linear, *, rank: int, alpha: float, generator: torch.Generator):
         super().__init__()
+        most = min(base.in_features, base.out_features)
+        if not 1 <= rank <= most:
+            raise ValueError(f"expected a rank from 1 to {most}, got {rank}")
         self.base, self.scale = base.requires_grad_(False), alpha / rank
         drawn = torch.randn(rank, base.in_features, generator=generator) / base.in_features**0.5
         self.down = nn.Parameter(drawn.to(base.weight))  # A
@@ -61,7 +66,8 @@ def add_lora(
         chosen: which maps, by their names, such as "decoder.blocks.0.attention.qkv".
         generator: draws the initial weights; on the CPU.
     Raises:
-        ValueError: the model has such maps already, as after a second run of a cell.
+        ValueError: the model has such maps already, as after a second run of a cell; or a rank is
+            too high.
     """
     if any(isinstance(part, LoRA) for part in model.modules()):
         raise ValueError("expected a model without LoRA, got one that has it: merge it first")
