@@ -524,7 +524,7 @@ def test_a_kept_model_gives_the_same_probabilities(name, tmp_path):
         (lambda f: (f / "task.json").write_text("{"), "expected JSON"),
         (lambda f: (f / "task.json").write_text("[]"), "next-token task 1"),
         (lambda f: edit(f, "backbone", {"kind": "mlp"}), "expected a task in"),
-        (lambda f: edit(f, "labels", ["a", "b", "c"]), "head.weight of shape"),
+        (lambda f: edit(f, "labels", ["a", "b", "c"]), "size mismatch for head.weight"),
         (lambda f: edit(f, "family", "regression"), "expected a family among"),
         (lambda f: save_tokenizer(WordTokenizer(["a"]), f / "tokenizer.json"), "of 16 tokens"),
         (lambda f: (f / "model.safetensors").write_bytes(b"x" * 99), "whole safetensors file"),
