@@ -31,9 +31,8 @@ from src.likelihood.batches import Batch, Numbered
 from src.likelihood.fitting import After, History, count_tokens, nats_of_batch, to_device
 from src.likelihood.models import device_of, endings, evaluating
 from src.tools import checkpoints
-from src.tools.files import locked
 
-from .processes import Team, team
+from .processes import Team, locked, team
 from .run_log import RunLog
 
 # What may be changed when a run is resumed, and what that does to its numbers.

@@ -113,6 +113,37 @@ def joined() -> Iterator[Team]:
         distributed.destroy_process_group()
 
 
+@contextmanager
+def locked(folder: str | os.PathLike[str] | None) -> Iterator[None]:
+    """Inside the block no other process gets in; when one is killed, its lock goes with it.
+
+    Args:
+        folder: which is made where it is missing; None: nothing is locked.
+    Raises:
+        BlockingIOError: another process is inside.
+    """
+    if folder is None or os.name != "posix":
+        yield
+        return
+    import fcntl
+
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise BlockingIOError(
+                f"expected to be alone in {folder}, another process trains there: wait until it "
+                "ends, or choose another folder"
+            ) from None
+        except OSError:  # a file system without locks
+            pass
+        yield
+    finally:
+        os.close(handle)
+
+
 def _timeout() -> timedelta:
     """How long a process waits for another before it gives up."""
     text = os.environ.get("NEXT_TOKEN_TIMEOUT", "600")

@@ -11,11 +11,12 @@ import argparse
 import json
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from src.gpt import gpt1_finetuning, pretrained, sampling
@@ -200,10 +201,6 @@ def plot(options: argparse.Namespace) -> None:
     """Draw the validation losses of runs as an SVG."""
     if options.to.suffix.lower() != ".svg":
         raise ValueError(f"expected the name of an SVG after --to, got {options.to}")
-    try:
-        from src.tools.figures import curves_of
-    except ModuleNotFoundError as error:
-        raise ValueError(f"expected the extra next-token[figures]: {error}") from error
     curves, unit, tokenizers = {}, "nats per token", set()
     for folder in options.folders:
         rows = run_log.read(folder / "log.csv")
@@ -223,11 +220,31 @@ def plot(options: argparse.Namespace) -> None:
     points = {
         n: ([r["step"] for r in rows], [r[column] for r in rows]) for n, rows in curves.items()
     }
-    drawn = curves_of(points, "steps", f"validation loss ({unit})", lines)
-    options.to.write_text(drawn, "utf-8")
+    options.to.write_text(_drawn(points, f"validation loss ({unit})", lines), "utf-8")
     print(f"{options.to}: the runs {', '.join(curves)}")
     for name, height in lines.items():
         print(f"{name}: {height:.4f} {unit}")
+
+
+def _drawn(curves: Mapping[str, tuple], label: str, lines: Mapping[str, float]) -> str:
+    """Curves by name, each (steps, losses), as the text of an SVG, and heights as dashed lines."""
+    try:
+        from src.tools import figures
+    except ModuleNotFoundError as error:
+        raise ValueError(
+            f"expected the extra for figures ({error}): install next-token[figures]"
+        ) from error
+    with figures.mpl.rc_context():
+        figures.use_style()
+        figure = figures.Figure()
+        axes = figure.subplots()
+        for name, points in curves.items():
+            axes.plot(*np.array(points, dtype=float), label=name)
+        for name, height in lines.items():
+            figures.baseline(axes, height, name)
+        axes.set(xlabel="steps", ylabel=label)
+        axes.legend()
+        return figures.svg_of(figure)
 
 
 def filters_of(options: argparse.Namespace) -> list[sampling.Filter]:

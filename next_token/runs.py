@@ -37,11 +37,11 @@ from src.likelihood.fitting import History
 from src.texts import corpora
 from src.tokens import files as tokenizer_files
 from src.tokens.bytes import END, UNKNOWN, Tokenizer, stream_of
-from src.tools.files import locked, write_text
+from src.tools.files import write_text
 
 from . import gpus, llama, run_log
 from .engines import CHANGEABLE, check_last, train
-from .processes import Team, team
+from .processes import Team, locked, team
 from .run_config import KNOWN, OF_TEXT, TOKENIZERS, RunConfig
 from .run_log import RunLog, sample_of
 from .token_folders import TokenFolder, TokenStream

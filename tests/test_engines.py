@@ -14,12 +14,22 @@ from torch.nn import functional
 from training_runs import held_out, numbered, ragged, small_gpt
 
 from next_token.engines import RunTraining, fused_nats_of_batch, train
+from next_token.processes import locked
 from src.gpt import training
 from src.gpt.training import TrainConfig
 from src.likelihood import fitting
 from src.tools import checkpoints
 
 KILLED = -signal.SIGKILL
+
+
+def test_a_second_process_in_a_folder_is_refused(tmp_path):
+    with locked(tmp_path / "new"):
+        refusal = pytest.raises(BlockingIOError, match=r"alone in .*, another process trains there")
+        with refusal, locked(tmp_path / "new"):
+            pass
+    with locked(tmp_path / "new"):
+        pass
 
 
 def run(model, folder, data=None, **options):

@@ -90,12 +90,6 @@ def test_a_baseline_lies_at_its_value(axes):
     assert set(figures.baseline(axes, 0.5, "chance").get_ydata()) == {0.5}
 
 
-@pytest.mark.parametrize("runs", [[[1, 2]], [1, 2], [[1], [2]]])
-def test_a_band_needs_two_runs_as_long_as_x(axes, runs):
-    with pytest.raises(ValueError, match="at least 2 runs of 2 values"):
-        figures.band(axes, [1, 2], runs, "bad")
-
-
 def test_panels_side_by_side_are_drawn_again_below_one_another_for_a_phone(axes):
     figure, panels = plt.subplots(1, 2, figsize=(8.4, 3.6), sharey=True)
     panels[0].set_ylabel("bits")

@@ -5,7 +5,7 @@ import stat
 
 import pytest
 
-from src.tools.files import locked, replacing, write_text
+from src.tools.files import replacing, write_text
 
 
 def test_a_text_is_written_as_it_is(tmp_path):
@@ -22,15 +22,6 @@ def test_the_old_file_stands_until_the_new_one_is_whole(tmp_path):
         partial.write_text("new")
     assert path.read_text() == "new"
     assert list(tmp_path.iterdir()) == [path]
-
-
-def test_a_second_is_told_that_another_is_in_the_folder(tmp_path):
-    with locked(tmp_path / "new"):
-        refusal = pytest.raises(BlockingIOError, match=r"alone in .*, another process trains there")
-        with refusal, locked(tmp_path / "new"):
-            pass
-    with locked(tmp_path / "new"):
-        pass
 
 
 def fail_halfway(path):

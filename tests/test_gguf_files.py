@@ -110,7 +110,7 @@ def test_each_form_that_the_library_decodes_is_read(read, kind):
 def test_a_form_that_the_library_does_not_decode_is_named(read, kind):
     block, n_bytes = gguf.GGML_QUANT_SIZES[kind]
     file = read(Gguf([], [("q", Tensor((block, 1), kind.value, bytes(n_bytes)))]))
-    with pytest.raises(GGUFError, match=f"expected q of .* decodes, got {kind.name}; quantise"):
+    with pytest.raises(GGUFError, match=f"nobody here decodes {kind.name}"):
         file.array("q")
 
 
@@ -120,11 +120,11 @@ def test_a_value_is_asked_for_by_name_and_kind(read):
     assert file.value("nothing", int, 3) == 3
     assert file.value("numbers", np.ndarray).tolist() == [5, 6]
     assert isinstance(file.value("n", float), float)  # a whole number will do
-    with pytest.raises(GGUFError, match=r"expected a value nothing in .* as int, got None"):
+    with pytest.raises(GGUFError, match="expected nothing as int, got None"):
         file.value("nothing", int)
-    with pytest.raises(GGUFError, match=r"expected a value a\.flag in .* as int, got True"):
+    with pytest.raises(GGUFError, match=r"expected a\.flag as int, got True"):
         file.value("a.flag", int)
-    with pytest.raises(GGUFError, match=r"expected a value x in .* as int, got 3.0"):
+    with pytest.raises(GGUFError, match=r"expected x as int, got 3\.0"):
         file.value("x", int)
 
 
@@ -154,20 +154,20 @@ TWICE = [("one", float32(MATRIX))] * 2
 SHARED = [(f"{n}", float32(MATRIX)._replace(start=0, held=b"")) for n in range(9)]
 SHARED += TWICE[:1]
 HOSTILE = [
-    (file_of(magic=b"PK\3\4"), r"got b'PK\\x03\\x04', version 3 and"),
+    (file_of(magic=b"PK\3\4"), r"it begins with b'PK\\x03\\x04', 3, \[2, 3\]"),
     (file_of(magic=b"vers"), "the note that Git leaves"),
-    (file_of(version=1), "got b'GGUF', version 1 and"),
-    (file_of(version=3 << 24), "least byte first, .* version 50331648 and"),
-    (file_of(n_tensors=HUGE), r"at most 8,192 tensors .* and \[4611686018427387904, 3\];"),
-    (file_of(n_values=HUGE), r"and \[2, 4611686018427387904\]"),
+    (file_of(version=1), "it begins with b'GGUF', 1, "),
+    (file_of(version=3 << 24), "it begins with b'GGUF', 50331648"),
+    (file_of(n_tensors=HUGE), r"3, \[4611686018427387904, 3\]"),
+    (file_of(n_values=HUGE), r"3, \[2, 4611686018427387904\]"),
     (file_of(("a", 1), ("a", 2)), "Duplicate a already"),
     (of_raw("<IQ", 13, 0), r"13\) is not a valid GGUFValueType"),
-    (of_raw("<IQ", TEXT, HUGE), "cut off, damaged or made up"),
+    (of_raw("<IQ", TEXT, HUGE), "got another one"),
     (file_of(("a", Texts([b"\xff"]))), "'utf-8' codec can't decode"),
-    (of_raw("<IIQ", ARRAY, U32, HUGE), "cut off, damaged or made up"),
-    (of_raw("<IIQ", ARRAY, TEXT, HUGE), "cut off, damaged or made up"),
-    (of_raw("<IIQQQ", ARRAY, TEXT, 2, 0, HUGE), "cut off, damaged or made up"),
-    (of_raw("<IIQIQ", ARRAY, ARRAY, 1, U32, 0), "made up .*ARRAY"),
+    (of_raw("<IIQ", ARRAY, U32, HUGE), "got another one"),
+    (of_raw("<IIQ", ARRAY, TEXT, HUGE), "got another one"),
+    (of_raw("<IIQQQ", ARRAY, TEXT, 2, 0, HUGE), "got another one"),
+    (of_raw("<IIQIQ", ARRAY, ARRAY, 1, U32, 0), "another one .*ARRAY"),
     (file_of().set(general__alignment=48), "Invalid alignment"),
     (file_of(tensors=TWICE), "duplicated tensor with name one"),
     (of_tensor(sizes=(1,) * 65), "maximum supported dimension|whole GGUF file"),
@@ -211,7 +211,7 @@ def test_a_file_that_is_cut_anywhere_is_refused(tmp_path):
 
 
 def test_a_file_with_a_changed_byte_is_read_or_refused(tmp_path):
-    """No other error, whichever byte of what precedes the numbers is changed, and however."""
+    """And in no other way, whichever byte of what precedes the numbers is changed, and however."""
     whole, path, refused = file_of().encoded(), tmp_path / "f.gguf", 0
     head = len(whole) - 7 * 64 * 4
     for place in range(head):
@@ -241,5 +241,5 @@ def test_what_is_no_file_or_not_there_is_named(tmp_path):
     with pytest.raises(FileNotFoundError):
         GGUFFile(tmp_path / "nothing.gguf")
     (tmp_path / "empty").touch()
-    with pytest.raises(GGUFError, match=r"got b'\\x00"):
+    with pytest.raises(GGUFError, match=r"begins with b'\\x00"):
         GGUFFile(tmp_path / "empty")

@@ -123,7 +123,7 @@ def test_a_model_goes_on_to_a_folder_in_the_released_format(path, tmp_path):
 
 def test_a_shorter_context_can_be_asked_for_and_no_longer_one(path):
     assert load(path, context_length=5).context_length == 5
-    with pytest.raises(ValueError, match=r"expected a context of at most 12 tokens, .* got 13"):
+    with pytest.raises(ValueError, match="a context of at most 12 tokens, got 13"):
         load(path, context_length=13)
 
 
@@ -145,10 +145,10 @@ def test_heads_can_be_narrower_than_the_channels_say(tmp_path):
 
 FORGED = [  # values, and what the refusal says of them
     ({"general__architecture": "gpt2"}, r"architecture among \['llama'\], got 'gpt2'"),
-    ({"llama__embedding_length": None}, "a value llama.embedding_length in .* as int, got None"),
-    ({"llama__block_count": "2"}, r"a value llama\.block_count in .* as int, got '2'"),
+    ({"llama__embedding_length": None}, "expected llama.embedding_length as int, got None"),
+    ({"llama__block_count": "2"}, r"expected llama\.block_count as int, got '2'"),
     ({"llama__feed_forward_length": 0}, "hidden to be a whole number"),
-    ({"llama__attention__head_count": 0}, "describes no Llama"),
+    ({"llama__attention__head_count": 0}, "holds no Llama that is known"),
     ({"llama__attention__head_count_kv": 3}, "no Llama .* kv_heads that divide the heads"),
     ({"llama__block_count": 1 << 31}, "expected 2,147,483,648 blocks in .* got 20 tensors"),
     ({"llama__context_length": 1 << 31}, "context_length of at most 1,048,576 tokens"),
@@ -157,10 +157,10 @@ FORGED = [  # values, and what the refusal says of them
     ({"llama__rope__scaling__type": "yarn"}, r"among \['none', 'linear'\], got 'yarn'"),
     ({"llama__rope__dimension_count": 4}, r"dimension_count among \[8\], got 4"),
     ({"llama__attention__layer_norm_rms_epsilon": 0.0}, "no Llama that is .* expected eps above 0"),
-    ({f"{N}model": "llama"}, r"model 'gpt2' .* got 'llama' and .* is SentencePiece\)"),
-    ({f"{N}model": "bert"}, "expected tokenizer.ggml.model 'gpt2' .* got 'bert' and"),
-    ({f"{N}pre": "llama-bpe"}, r"\['gpt-2', 'smollm'\] in .*, got 'gpt2' and 'llama-bpe'"),
-    ({f"{N}pre": None}, "and 'default': another tokenizer"),
+    ({f"{N}model": "llama"}, r"model 'gpt2' .* got 'llama' \('llama' is SentencePiece\) and"),
+    ({f"{N}model": "bert"}, "expected tokenizer.ggml.model 'gpt2' .* got 'bert'"),
+    ({f"{N}pre": "llama-bpe"}, r"\['gpt-2', 'smollm'\], got 'gpt2' .* and 'llama-bpe'"),
+    ({f"{N}pre": None}, "and 'default'"),
     ({f"{N}tokens": Texts(ALL[:-1])}, "argument 2 is longer than argument 1"),
     (
         {
@@ -168,14 +168,17 @@ FORGED = [  # values, and what the refusal says of them
             f"{N}token_type": Numbers(I32, [3] * 3 + [1] * 258),
             f"{N}merges": Texts(MERGES[:-1]),
         },
-        "expected 262 tokens in .*, one for each vector .* got 261",
+        "expected 262 tokens, .* got .*",
     ),
     ({f"{N}tokens": Texts([*ALL[:-1], "the"])}, "all bytes and all that is merged, got no "),
-    ({f"{N}token_type": Numbers(I32, [3] * 3 + [6] * 259)}, r"1 \(text\), 3 .* in .*, got \[6\]"),
+    ({f"{N}token_type": Numbers(I32, [3] * 3 + [6] * 259)}, r"1 \(text\), 3.*, got \[6\]"),
     ({f"{N}merges": Texts(MERGES[:-1])}, "a merge for each entry of the vocabulary"),
     ({f"{N}merges": Texts(MERGES[::-1])}, "merge 2 to join two tokens made before it, .* 259;"),
     ({f"{N}merges": Texts([*MERGES[:-1], "i n n"])}, "a merge of two tokens, got 'i n n'"),
-    ({f"{N}tokens": Texts(["<|end|>", *ALL[1:]])}, r"and <\|endoftext\|> among them, got 262"),
+    (
+        {f"{N}tokens": Texts(["<|end|>", *ALL[1:]])},
+        r"<\|endoftext\|> among them, got \{'<\|end\|>'",
+    ),
 ]
 FORGED_TENSORS = [
     ("token_embd.weight", None, "expected vocabulary_size to be"),

@@ -59,19 +59,17 @@ def test_what_does_not_vary_has_no_interval():
 
 
 @pytest.mark.parametrize(
-    ("call", "values", "options", "message"),
+    ("call", "values", "message"),
     [
-        (interval, [1.0], {}, r"expected values \(N,\), .*, got shape \(1,\)"),
-        (interval, [[1.0, 2.0]], {}, r"expected values \(N,\)"),
-        (crossed, [1.0, 2.0], {}, r"expected values \(S, D\)"),
-        (crossed, [[1.0, 2.0]], {}, r"got shape \(1, 2\)"),
-        (interval, [1.0, 2.0], {"level": 1.0}, "expected a level between 0 and 1, got 1.0"),
-        (crossed, np.eye(2), {"level": 0.0}, "expected a level between 0 and 1, got 0.0"),
+        (interval, [1.0], r"an array of 1 axes of two or more, got shape \(1,\)"),
+        (interval, [[1.0, 2.0], [3.0, 4.0]], r"an array of 1 axes .*, got shape \(2, 2\)"),
+        (crossed, [1.0, 2.0], "an array of 2 axes"),
+        (crossed, [[1.0, 2.0]], r"got shape \(1, 2\)"),
     ],
 )
-def test_what_gives_no_interval_is_refused(call, values, options, message):
+def test_what_gives_no_interval_is_refused(call, values, message):
     with pytest.raises(ValueError, match=message):
-        call(values, **options)
+        call(values)
 
 
 @pytest.fixture

@@ -93,12 +93,9 @@ def test_maps_can_be_chosen():
 
 
 def test_what_cannot_be_is_refused():
-    with pytest.raises(ValueError, match="expected a rank from 1 to 16, got 17"):
-        add_lora(made(), rank=17, generator=drawing())
-    with pytest.raises(ValueError, match="expected a rank from 1 to 16, got 0"):
-        add_lora(made(), rank=0, generator=drawing())
-    with pytest.raises(ValueError, match="got none that was chosen"):
-        add_lora(made(), chosen=lambda name: False, generator=drawing())
+    for rank in (0, 17):
+        with pytest.raises(ValueError, match=f"expected a rank from 1 to 16, got {rank}"):
+            add_lora(made(), rank=rank, generator=drawing())
     model = made()
     add_lora(model, generator=drawing())
     with pytest.raises(ValueError, match="merge it first"):

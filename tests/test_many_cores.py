@@ -1,5 +1,7 @@
 """Several processes on the CPU against one."""
 
+import subprocess
+
 import pytest
 import torch
 
@@ -97,7 +99,7 @@ def test_a_failure_in_a_process_shows_its_traceback():
 
 
 def test_processes_that_wait_for_ever_are_stopped():
-    with pytest.raises(TimeoutError, match="2 processes to end within 12 s"):
+    with pytest.raises(subprocess.TimeoutExpired):
         in_processes(2, waiting, seconds=12)
 
 

@@ -30,22 +30,17 @@ def test_unasked_the_best_device_is_taken(monkeypatch, cuda, mps, best):
 
 @pytest.mark.parametrize("name", ["gpu", "cuda:x", "CPU", "tpu"])
 def test_an_unknown_device_is_named_with_those_that_are_here(name):
-    with pytest.raises(ValueError, match=rf"this machine has, of \['cpu'\], got '{name}'"):
+    with pytest.raises(ValueError, match=rf"a device of \['cpu'\], got '{name}'"):
         runtime.device(name)
 
 
-@pytest.mark.parametrize(
-    ("gpus", "name", "message"),
-    [(0, "cuda", r"\['cpu'\].*unset NEXT_TOKEN_DEVICE"), (1, "cuda:1", "cuda:1")],
-)
-def test_a_device_that_is_not_here_is_refused_with_what_is(monkeypatch, gpus, name, message):
-    monkeypatch.setenv("NEXT_TOKEN_DEVICE", name)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus > 0)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
-    with pytest.raises(ValueError, match=message):
+def test_a_device_that_is_not_here_is_refused_with_what_is(monkeypatch):
+    monkeypatch.setenv("NEXT_TOKEN_DEVICE", "cuda")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(ValueError, match=r"\['cpu'\].*unset NEXT_TOKEN_DEVICE"):
         runtime.device()
-    if gpus:
-        assert runtime.device("cuda:0") == torch.device("cuda:0")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert runtime.device("cuda:0") == torch.device("cuda:0")
 
 
 def test_one_seed_repeats_all_four_generators():

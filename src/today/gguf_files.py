@@ -37,7 +37,7 @@ _MOST = 1 << 13  # tensors, and values; a model has hundreds, and the library ta
 
 
 class GGUFError(ValueError):
-    """A file is no GGUF file, or not whole, or holds what is not read here; it says what to do."""
+    """A file is no GGUF file, or not whole, or holds what is not read here."""
 
 
 class Stored(NamedTuple):
@@ -92,13 +92,9 @@ class GGUFFile:
         self.path = Path(path)
         with self.path.open("rb") as file:
             magic, version, *counts = struct.unpack("<4sIQQ", file.read(24).ljust(24, b"\0"))
-        if magic != b"GGUF" or version not in (2, 3) or max(counts) > _MOST:
-            raise GGUFError(
-                f"expected a GGUF file of version 2 or 3, least byte first, with at most {_MOST:,} "
-                f"tensors and values, at {path}, got {magic!r}, version {version} and {counts}; "
-                "b'vers' begins the note that Git leaves in the place of a large file"
-            )
         try:
+            if magic != b"GGUF" or version not in (2, 3) or max(counts) > _MOST:
+                raise ValueError(f"it begins with {magic!r}, {version}, {counts}")
             reader = _Reader(self.path)
             if sum(tensor.n_bytes for tensor in reader.tensors) > len(reader.data):
                 raise ValueError("tensors that share bytes")
@@ -108,8 +104,8 @@ class GGUFFile:
             }
         except (ValueError, KeyError, IndexError) as error:
             raise GGUFError(
-                f"expected a whole GGUF file at {path}, got one that was cut off, damaged or made "
-                f"up ({error}): get it again"
+                f"expected a whole GGUF file of version 2 or 3 at {path}, got another one ({error})"
+                "; it may be cut off, or the note that Git leaves in the place of a large file"
             ) from error
         self.tensors = {
             each.name: Stored(tuple(each.shape.tolist()[::-1]), each.tensor_type, each.data)
@@ -131,10 +127,7 @@ class GGUFFile:
             try:
                 return np.array(dequantize(data, kind))
             except NotImplementedError:
-                raise GGUFError(
-                    f"expected {name} of {self.path} in a form that the library gguf decodes, got "
-                    f"{kind.name}; quantise the model anew, say as Q4_K or Q8_0"
-                ) from None
+                raise GGUFError(f"{self.path}: nobody here decodes {kind.name} of {name}") from None
 
     def value(self, name: str, kind: type, default: Any = None) -> Any:
         """What the file says of itself under this name.
@@ -151,9 +144,7 @@ class GGUFFile:
         if kind is float and type(found) is int:
             return float(found)
         if type(found) is not kind:
-            raise GGUFError(
-                f"expected a value {name} in {self.path} as {kind.__name__}, got {found!r:.60}"
-            )
+            raise GGUFError(f"{self.path}: expected {name} as {kind.__name__}, got {found!r:.60}")
         return found
 
 

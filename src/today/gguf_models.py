@@ -47,6 +47,7 @@ _PARTS = {
 }
 _NORMS = {"attention_norm": "attn_norm", "feed_forward_norm": "ffn_norm"}
 _LONGEST_CONTEXT = 1 << 20  # tokens; a cache takes room for all of them
+_TEMPLATE = "tokenizer.chat_template"
 
 
 def packaged_file() -> Path:
@@ -101,20 +102,17 @@ def open_model(
         ValueError: the context is longer than the file says.
     """
     file = GGUFFile(packaged_file() if path is None else path)
-    config = config_of(file)
-    length = config.context_length if context_length is None else context_length
-    if length > config.context_length:
-        raise ValueError(
-            f"expected a context of at most {config.context_length:,} tokens, as {file.path} says, "
-            f"got {length:,}"
-        )
-    config, tokenizer = replace(config, context_length=length), tokenizer_of(file)
-    if tokenizer.vocabulary_size != config.vocabulary_size or END not in tokenizer.specials:
-        raise GGUFError(
-            f"expected {config.vocabulary_size:,} tokens in {file.path}, one for each vector and "
-            f"{END} among them, got {tokenizer.vocabulary_size:,}, special {tokenizer.specials}"
-        )
-    template = file.value("tokenizer.chat_template", str, "")
+    try:
+        config, tokenizer = config_of(file), tokenizer_of(file)
+        size, most = config.vocabulary_size, config.context_length
+        if tokenizer.vocabulary_size != size or END not in tokenizer.specials:
+            raise ValueError(f"expected {size} tokens, {END} among them, got {tokenizer.specials}")
+    except (TypeError, ValueError, ArithmeticError) as error:
+        raise GGUFError(f"{file.path} holds no Llama that is known: {error}") from error
+    length = most if context_length is None else context_length
+    if length > most:
+        raise ValueError(f"expected a context of at most {most:,} tokens, got {length:,}")
+    config, template = replace(config, context_length=length), file.value(_TEMPLATE, str, "")
     model = with_weights(
         config,
         views,
@@ -130,15 +128,9 @@ def config_of(file: GGUFFile) -> GPTConfig:
     """The configuration that a file describes.
 
     Raises:
-        GGUFError: it describes another model than `GPTConfig.llama` does, or cannot be.
+        ValueError: it describes another model than `GPTConfig.llama` does, or cannot be.
     """
-    try:
-        return _config_of(file)
-    except (TypeError, ValueError, ArithmeticError) as error:
-        raise GGUFError(f"{file.path} describes no Llama that is known: {error}") from error
 
-
-def _config_of(file: GGUFFile) -> GPTConfig:
     def value(name: str, kind: type, default: Any = None) -> Any:
         return file.value(f"llama.{name}", kind, default)
 

@@ -10,7 +10,6 @@ Source: Hu et al. 2022, section 4.1. Derived in the chapter `today/your_own`.
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -67,19 +66,18 @@ def add_lora(
         chosen: which maps, by their names, such as "decoder.blocks.0.attention.qkv".
         generator: draws the initial weights; on the CPU.
     Raises:
-        ValueError: no linear map is chosen, the model has such maps already, or a rank is too high.
+        ValueError: the model has such maps already, as after a second run of a cell; or a rank is
+            too high.
     """
     if any(isinstance(part, LoRA) for part in model.modules()):
         raise ValueError("expected a model without LoRA, got one that has it: merge it first")
-    found = [
-        (name, part)
+    beside = {
+        name: LoRA(part, rank=rank, alpha=alpha, generator=generator)
         for name, part in model.named_modules()
         if isinstance(part, nn.Linear) and chosen(name)
-    ]
-    if not found:
+    }
+    if not beside:
         raise ValueError("expected a linear map to put LoRA beside, got none that was chosen")
-    options: dict[str, Any] = {"rank": rank, "alpha": alpha, "generator": generator}
-    beside = {name: LoRA(part, **options) for name, part in found}
     model.requires_grad_(False)
     for name, made in beside.items():
         _put(model, name, made)

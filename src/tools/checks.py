@@ -45,15 +45,12 @@ def check_ids(ids: Tensor, vocabulary_size: int) -> None:
         raise TypeError(f"expected integer token ids, got {ids.dtype}")
     if outside(ids, 0, vocabulary_size - 1):
         raise ValueError(
-            f"expected token ids from 0 to {vocabulary_size - 1} (a vocabulary of "
-            f"{vocabulary_size}), got ids from {int(ids.min())} to {int(ids.max())}; "
-            "was the text encoded with another tokenizer?"
+            f"expected token ids from 0 to {vocabulary_size - 1}, got ids from {ids.min()} to "
+            f"{ids.max()}; was the text encoded with another tokenizer?"
         )
 
 
 def check_end(end: int | None, vocabulary_size: int) -> None:
     """Refuse an end token outside of the vocabulary."""
     if end is not None and not 0 <= end < vocabulary_size:
-        raise ValueError(
-            f"expected an end token from 0 to {vocabulary_size - 1}, the vocabulary, got {end}"
-        )
+        raise ValueError(f"expected an end token from 0 to {vocabulary_size - 1}, got {end}")

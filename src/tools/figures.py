@@ -99,14 +99,8 @@ def band(
         runs: (R, X); one row for each seed.
         label: the line's name in the legend.
         colour, marker: any that matplotlib knows; each line of a figure has its own of both.
-    Raises:
-        ValueError: the runs are fewer than two, or not as long as x.
     """
     runs = np.asarray(runs, dtype=float)
-    if runs.ndim != 2 or len(runs) < 2 or runs.shape[1] != len(x):
-        raise ValueError(
-            f"expected at least 2 runs of {len(x)} values each, got an array of shape {runs.shape}"
-        )
     axes.fill_between(x, runs.min(0), runs.max(0), color=colour, alpha=0.25, linewidth=0)
     return axes.plot(x, runs.mean(0), color=colour, linestyle="-", marker=marker, label=label)[0]
 
@@ -138,30 +132,6 @@ def attention_map(
         axis.set_ticks(range(size if labels else 0), list(labels or []))
     axes.tick_params(axis="x", rotation=90 if keys and max(map(len, keys)) > 2 else 0)
     return image
-
-
-def curves_of(
-    curves: Mapping[str, tuple[Sequence[float | None], Sequence[float | None]]],
-    x_label: str,
-    y_label: str,
-    lines: Mapping[str, float] | None = None,
-) -> str:
-    """Curves by name, each (x, y), as the text of an SVG with a legend, in the book's style.
-
-    Args:
-        lines: heights by name, drawn as `baseline` draws.
-    """
-    with mpl.rc_context():
-        use_style()
-        figure = Figure()
-        axes = figure.subplots()
-        for name, points in curves.items():
-            axes.plot(*np.array(points, dtype=float), label=name)
-        for name, height in (lines or {}).items():
-            baseline(axes, height, name)
-        axes.set(xlabel=x_label, ylabel=y_label)
-        axes.legend()
-        return svg_of(figure)
 
 
 def svg_of(figure: Figure, description: str | None = None) -> str:

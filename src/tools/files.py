@@ -41,37 +41,6 @@ def replacing(path: str | os.PathLike[str], *, partial: Path | str | None = None
             partial.unlink()
 
 
-@contextmanager
-def locked(folder: str | os.PathLike[str] | None) -> Iterator[None]:
-    """Inside the block no other process gets in; when one is killed, its lock goes with it.
-
-    Args:
-        folder: which is made where it is missing; None: nothing is locked.
-    Raises:
-        BlockingIOError: another process is inside.
-    """
-    if folder is None or os.name != "posix":
-        yield
-        return
-    import fcntl
-
-    Path(folder).mkdir(parents=True, exist_ok=True)
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise BlockingIOError(
-                f"expected to be alone in {folder}, another process trains there: wait until it "
-                "ends, or choose another folder"
-            ) from None
-        except OSError:  # a file system without locks
-            pass
-        yield
-    finally:
-        os.close(handle)
-
-
 def write_text(path: str | os.PathLike[str], text: str) -> None:
     """Write a text as UTF-8, newlines as they are, whole or not at all."""
     with replacing(path) as partial:

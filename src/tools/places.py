@@ -27,7 +27,4 @@ def place_of(name: str) -> Path:
     for place in places:
         if place.exists():
             return place
-    told = " nor ".join(map(str, places))
-    raise FileNotFoundError(
-        f"expected {name} of the book beside src or in it, found neither {told}"
-    )
+    raise FileNotFoundError(f"expected {name} of the book in or beside {PACKAGE}, found none")

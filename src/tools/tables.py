@@ -27,8 +27,6 @@ class Table:
             ".3f", ",d". "" writes them as `str` does.
         rows: the cells of each row; a number may be a tensor's of one element.
         caption: a sentence that says what the table shows.
-    Raises:
-        ValueError: a row has more or fewer cells than there are columns.
     """
 
     def __init__(
@@ -40,12 +38,9 @@ class Table:
     ):
         self.columns, self.caption = dict(columns), caption
         self.rows = [tuple(row) for row in rows]
-        for row in self.rows:
-            if len(row) != len(self.columns):
-                raise ValueError(f"expected {len(self.columns)} cells, got {len(row)}: {row}")
 
     def written(self) -> list[list[str]]:
-        """The cells as they are shown, row by row."""
+        """The cells as they are shown, row by row; a ValueError if a row has too many or few."""
         formats = self.columns.values()
         return [[as_text(*pair) for pair in zip(row, formats, strict=True)] for row in self.rows]
 
