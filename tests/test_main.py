@@ -268,7 +268,7 @@ def test_windows_advance_by_half_a_context_unless_told_otherwise(folder):
     run, documents = open_run(folder), [Document("a", TEXT[:300])]
     assert scores(run, documents) == scores(run, documents, stride=8)
     assert scores(run, documents) != scores(run, documents, stride=1)
-    with pytest.raises(ValueError, match="a stride of at least 1"):
+    with pytest.raises(ValueError, match="got batch_size=8, stride=0"):
         scores(run, documents, stride=0)
 
 
@@ -440,7 +440,7 @@ def test_a_setting_that_cannot_be_is_refused(changes, message):
         ("train --folder new --heads 3", "channels=128 and heads=3"),
         ("train --folder typo --resume", "expected a run in typo to go on with, found none"),
         ("train {examples} --folder new", "`tokenize` reads it"),
-        ("train {run}/log.csv --folder new", r"--separator='\n' makes one of each line"),
+        ("train {run}/log.csv --folder new", r"or cut a file by --separator='\n'"),
         ("train {text} --folder {run} --steps 9", "holds a run already"),
         ("train {text} --folder {text}", "mine.txt is a file: choose another name"),
         ("train {text} --folder new --batch-size 2 --accumulation 3", "batch_size of at least 3"),
@@ -466,7 +466,7 @@ def test_a_setting_that_cannot_be_is_refused(changes, message):
         ("evaluate {run} {examples}", "expected plain text"),
         ("plot missing --to none.svg", "log.csv"),
         ("plot {run} --to loss.png", "the name of an SVG after --to"),
-        ("plot {run} --to loss.svg --ngram 0", "got 0"),
+        ("plot {run} --to loss.svg --ngram 0", "got order=0"),
         ("sample {run} --temperature -1", "got -1.0"),
         ("sample {run} --top-k 0", "got k=0"),
         ("sample {run} --top-p 1.5", "got 1.5"),
@@ -761,7 +761,7 @@ def test_a_line_is_read_like_one_of_the_examples(line, family, texts):
         ('{"premise": "a"}', "a JSON object with text for classification"),
         ("{", "a JSON object with text"),
         ('{"text": ' + "[" * 100_000, "a JSON object with text"),
-        ('{"text": 3}', "got 3"),
+        ('{"text": 3}', "got (3,)"),
         ("one\ttwo", "1 texts for classification, got ('one', 'two')"),
         ("cat\n\n" + "good " * 90, "line 3: expected texts of at most 14 tokens"),
         ("good " * 90, "--cut cuts them off"),

@@ -113,7 +113,7 @@ def test_a_stream_ends_where_the_context_is_full(tmp_path):
     assert len(found) == LIMIT - 5 + 1  # the last is drawn from the full context, and not read
     for prompt, options, message in [
         ([0] * 13, {}, "expected at most 12 tokens, the model's context, got 13"),
-        ([0], {"filters": [lambda each: each - torch.inf]}, "does a filter forbid every token"),
+        ([0], {"filters": [lambda each: each - torch.inf]}, "does a filter forbid all"),
     ]:
         options = {"max_new_tokens": 1} | options
         with pytest.raises(ValueError, match=message):
