@@ -15,7 +15,7 @@ import re
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 from itertools import accumulate, chain
 
 import regex
@@ -254,8 +254,7 @@ class BytePairTokenizer(Tokenizer):
         for place, pair in enumerate(pairs_of(word)):
             if pair in made:
                 places[made[pair]].append(place)
-        heap = list(places)
-        heapify(heap)
+        heap = sorted(places)  # a sorted list is a heap
         while heap:
             new = heappop(heap)
             left, right = self._pair_of_symbol[new]
