@@ -107,10 +107,8 @@ def fit(
     """
     possible = steps >= 0 and every > 0 and (clip is None or clip > 0)
     if not possible or (keep_best and validation is None):
-        got = f"{steps=}, {every=}, {clip=} and {keep_best=}"
-        raise ValueError(
-            f"expected steps >= 0, every and clip > 0, validation= for keep_best, got {got}"
-        )
+        expected = "steps >= 0, every and clip > 0, validation= for keep_best"
+        raise ValueError(f"expected {expected}, got {steps=}, {every=}, {clip=} and {keep_best=}")
     update = optimiser(model.parameters(), lr=learning_rate, weight_decay=weight_decay)
     # What the optimiser moves.
     trained = [p for group in update.param_groups for p in group["params"]]
