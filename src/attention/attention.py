@@ -66,12 +66,8 @@ def scaled_dot_product_attention(
     if keys.shape[-2] != values.shape[-2]:  # torch's kernel would not say so
         raise ValueError(f"expected a value for each key, got {keys.shape} and {values.shape}")
     scale = 1 / math.sqrt(queries.shape[-1]) if scale is None else scale
-    if not need_weights and sink is None:
-        # Its own causal mask is the fastest, but lets the first T of S positions ask, not the last.
-        own = causal and mask is None and bias is None and queries.shape[-2] == keys.shape[-2]
-        added = None if own else _allowed(mask, causal, queries, keys)
-        if bias is not None:
-            added = bias if added is None else bias.masked_fill(~added, -torch.inf)
+    if not need_weights and sink is None:  # the equation below, in torch's kernel
+        added, own = _kernel_masks(mask, causal, bias, queries, keys)
         output = functional.scaled_dot_product_attention(
             queries, keys, values, added, dropout, own, scale=scale, enable_gqa=grouped
         )
@@ -88,9 +84,23 @@ def scaled_dot_product_attention(
         scores = scores.masked_fill(~allowed, -torch.inf)
     if sink is not None:
         scores = torch.cat([scores, sink.expand(*scores.shape[:-1], 1)], -1)  # (..., T, S + 1)
-    weights = torch.softmax(scores, dim=-1)[..., : keys.shape[-2]]
+    weights = torch.softmax(scores, dim=-1)
+    weights = weights[..., : keys.shape[-2]]  # without the sink's column
     weights = functional.dropout(weights, dropout, training=dropout > 0)
-    return weights @ values, weights if need_weights else None
+    output = weights @ values
+    return output, weights if need_weights else None
+
+
+def _kernel_masks(
+    mask: Tensor | None, causal: bool, bias: Tensor | None, queries: Tensor, keys: Tensor
+) -> tuple[Tensor | None, bool]:
+    """What torch's kernel allows or adds; whether it is to use its own causal mask instead."""
+    # Its own causal mask is the fastest, but lets the first T of S positions ask, not the last.
+    own = causal and mask is None and bias is None and queries.shape[-2] == keys.shape[-2]
+    added = None if own else _allowed(mask, causal, queries, keys)
+    if bias is not None:
+        added = bias if added is None else bias.masked_fill(~added, -torch.inf)
+    return added, own
 
 
 def _allowed(mask: Tensor | None, causal: bool, queries: Tensor, keys: Tensor) -> Tensor | None:
@@ -102,9 +112,10 @@ def _allowed(mask: Tensor | None, causal: bool, queries: Tensor, keys: Tensor) -
     ):  # torch's kernel would add numbers to the scores; a longer mask would make more rows
         got = f"{mask.dtype} of {tuple(mask.shape)}; what is added to the scores is called bias"
         raise ValueError(f"expected a boolean mask of (..., T, S) = {tuple(shape)}, got {got}")
-    if causal and length > 1:
+    if causal and length > 1:  # a single query is the last: it sees all
         earlier = causal_mask(length, n_keys, device=queries.device)
         mask = earlier if mask is None else mask & earlier
+    # `readable`: only on the CPU is a look at the mask cheap.
     if mask is not None and readable(mask) and not mask.any(-1).all():
         first = (~mask.any(-1)).nonzero()[0].tolist()
         hint = "a softmax over nothing is NaN. Let padding and each position see itself"

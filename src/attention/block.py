@@ -42,11 +42,12 @@ class Block(nn.Module):
 
     def __init__(self, config: BlockConfig, *, cross: bool = False, generator: torch.Generator):
         super().__init__()
-        self.norm, self.cross = config.norm, cross
+        self.norm, self.cross = config.norm, cross  # "pre" or "post"; whether there is a memory
+        # LatentAttention and Experts are of later years: the part `today`.
         attention = LatentAttention if config.latent else MultiHeadAttention
         self.attention = attention(config, generator=generator)
         self.attention_norm = new_norm(config)
-        if cross:
+        if cross:  # only in a translator: attention/encoder_decoder
             across = replace(config, positions="none", window=None, latent=None)
             self.cross_attention = MultiHeadAttention(across, generator=generator)
             self.cross_norm = new_norm(config)
@@ -79,13 +80,14 @@ class Block(nn.Module):
         if self.cross != (memory is not None):
             expected = "a memory for" if self.cross else "no memory without"
             raise ValueError(f"expected {expected} cross-attention (cross={self.cross})")
-        drop, within = self.dropout, {"mask": mask, "causal": causal, "cache": cache}
+        drop = self.dropout
+        options = {"mask": mask, "causal": causal, "cache": cache}
         if self.norm == "pre":
-            x = x + drop(self.attention(self.attention_norm(x), **within))
+            x = x + drop(self.attention(self.attention_norm(x), **options))
             if self.cross:
                 x = x + drop(self.cross_attention(self.cross_norm(x), memory, mask=memory_mask))
             return x + drop(self.feed_forward(self.feed_forward_norm(x)))
-        x = self.attention_norm(x + drop(self.attention(x, **within)))
+        x = self.attention_norm(x + drop(self.attention(x, **options)))
         if self.cross:
             x = self.cross_norm(x + drop(self.cross_attention(x, memory, mask=memory_mask)))
         return self.feed_forward_norm(x + drop(self.feed_forward(x)))
@@ -146,6 +148,7 @@ class Decoder(_Stack):
             memory, mask, memory_mask: as in `Block`.
             cache: one for each block, of the tokens before x.
         """
+        # No cache: nothing for each block.
         caches: Sequence[Cache | None] = cache or [None] * len(self.blocks)
         for block, stored in zip(self.blocks, caches, strict=True):
             x = block(x, memory, mask=mask, causal=True, memory_mask=memory_mask, cache=stored)

@@ -23,7 +23,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": functional.relu,
     "silu": functional.silu,
 }
-NAMES: dict[str, Collection[str]] = {
+CHOICES: dict[str, Collection[str]] = {
     "norm": ("pre", "post"),
     "activation": ACTIVATIONS,
     "positions": ("learnt", "rotary", "none"),
@@ -130,23 +130,25 @@ class BlockConfig:
 
     def unusual(self, allowed: Collection[str] = ()) -> dict[str, Any]:
         """The settings that differ from their defaults, but for those that are allowed to."""
-        return {
-            each.name: value
-            for each in fields(self)
-            if each.name not in allowed and (value := getattr(self, each.name)) != each.default
-        }
+        differing = {}
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if each.name not in allowed and value != each.default:
+                differing[each.name] = value
+        return differing
 
     def __post_init__(self) -> None:
         for each in fields(self):
             value = getattr(self, each.name)
+            # each.type: the field's annotation, here compared with types
             if each.type is bool and type(value) is not bool:  # any text would count as True
                 raise ValueError(f"expected {each.name} to be True or False, got {value!r}")
             size = each.type is int or (each.type == int | None and value is not None)
             if size and (type(value) is not int or value < 1):  # True is no size
                 expected = f"{each.name} to be a whole number above 0"
                 raise ValueError(f"expected {expected}, got {value!r}")
-            if each.name in NAMES and value not in NAMES[each.name]:
-                known = " or ".join(f'"{name}"' for name in NAMES[each.name])
+            if each.name in CHOICES and value not in CHOICES[each.name]:
+                known = " or ".join(f'"{name}"' for name in CHOICES[each.name])
                 raise ValueError(f"expected {each.name} to be {known}, got {value!r}")
         one_size = self.head_channels or self.channels % self.heads == 0
         together = self.heads % (self.kv_heads or 1) == 0

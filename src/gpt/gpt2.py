@@ -266,7 +266,7 @@ class GPT(Configured):
         generator: draws the initial weights; on the CPU.
     """
 
-    kind, causal = "gpt", True
+    kind, causal = "gpt", True  # of the protocol `Network`, in likelihood/models
 
     def __init__(self, config: GPTConfig, *, generator: torch.Generator):
         super().__init__()
@@ -294,7 +294,9 @@ class GPT(Configured):
 
     def states(self, ids: Tensor, *, cache: Sequence[KeyValueCache] | None = None) -> Tensor:
         """What the logits are made from, (B, T, C): the stream at its end, after the last norm."""
-        return self.decoder(self._embed(ids, cache[0].length if cache else 0), cache=cache)
+        start = cache[0].length if cache else 0  # how many tokens came before
+        x = self._embed(ids, start)  # (B, T, C)
+        return self.decoder(x, cache=cache)
 
     def hidden_states(self, ids: Tensor) -> list[Tensor]:
         """The residual stream before the first block and after each, L + 1 of (B, T, C).
@@ -309,7 +311,7 @@ class GPT(Configured):
     def unembed(self, states: Tensor) -> Tensor:
         """Logits, (..., V), from states, (..., C)."""
         if self.unembedding is None:
-            return functional.linear(states, self.embedding)
+            return functional.linear(states, self.embedding)  # states @ E', tied
         return self.unembedding(states)
 
     def layers(self) -> list[list[nn.Parameter]]:

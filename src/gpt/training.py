@@ -137,20 +137,22 @@ def train(
     """
     learner = learner or Learner(model, config)
     history, optimiser = learner.history, learner.optimiser
-    settings, done = learner.settings(data), -1
-    last, best = (Path(folder, name) if folder else None for name in ("last.pt", "best.pt"))
+    settings = learner.settings(data)
+    last = Path(folder, "last.pt") if folder else None
+    best = Path(folder, "best.pt") if folder else None
+    done = -1  # nothing is done, not even step 0
     if last and last.exists():
         if not resume:
             raise FileExistsError(f"{last} exists: pass resume=True, or choose another folder")
         done = learner.load(last, settings)
-    lost = best is not None and not best.exists()  # then the next weights will have to do
+    best_is_missing = best is not None and not best.exists()  # the next weights will have to do
     steps = range(done + 1, config.steps + 1)  # 0: before the first step
     for step in fitting.watched(steps, history) if progress else steps:
         if step > 0:
-            batch = data[(step - 1) % len(data) if isinstance(data, Sized) else step - 1]
+            batch = batch_of(data, step)
             optimiser.zero_grad()
             loss = learner.backward(batch)
-            norm = learner.clip()
+            norm = learner.clip()  # returns the norm that the gradient had
             fitting.check_finite(step, loss, norm, config.rate(step))
             for group in optimiser.param_groups:
                 group["lr"] = config.rate(step)
@@ -158,17 +160,23 @@ def train(
             learner.end_step()
             history.add(batch, loss, norm)
         if validation is not None and (step % config.every == 0 or step == config.steps):
-            loss = history.validation[step] = learner.mean_loss(validation)
-            if best and (history.best_step == step or lost):
-                lost = False
+            validation_loss = history.validation[step] = learner.mean_loss(validation)
+            if best and (history.best_step == step or best_is_missing):
+                best_is_missing = False
                 weights = learner.state()["model"]
-                learner.write(best, {"step": step, "model": weights, "validation": loss})
+                learner.write(best, {"step": step, "model": weights, "validation": validation_loss})
         if last and (step % config.save_every == 0 or step == config.steps):
             state = {"settings": settings, "step": step, "history": asdict(history)}
             learner.write(last, state | learner.state())
         if after:
             after(step, model)
     return history
+
+
+def batch_of(data: Numbered, step: int) -> Batch:
+    """The batch of a step, counted from 1; a collection that ends is gone through in circles."""
+    number = step - 1
+    return data[number % len(data) if isinstance(data, Sized) else number]
 
 
 class Learner:
@@ -224,18 +232,15 @@ class Learner:
     def settings(self, data: Numbered) -> dict[str, Any]:
         """All that a resumed run must have in common with the one before, by name."""
         own = getattr(self.model, "config", None)
-        length = len(data) if isinstance(data, Sized) else None
-        tables = {
-            "": asdict(self.config) | {"processes": 1, "threads": torch.get_num_threads()},
-            "data.": getattr(data, "settings", {"batches": length}),
-            "model.": getattr(own, "settings", None) or (asdict(own) if own else {}),
-            "parameters.": {"dtype": str(next(self.model.parameters()).dtype)},
-        }
-        return {
-            prefix + name: value
-            for prefix, table in tables.items()
-            for name, value in table.items()
-        }
+        model = getattr(own, "settings", None) or (asdict(own) if own else {})
+        batches = {"batches": len(data) if isinstance(data, Sized) else None}
+        return (
+            asdict(self.config)
+            | {"processes": 1, "threads": torch.get_num_threads()}
+            | {f"data.{name}": value for name, value in getattr(data, "settings", batches).items()}
+            | {f"model.{name}": value for name, value in model.items()}
+            | {"parameters.dtype": str(next(self.model.parameters()).dtype)}
+        )
 
     def state(self) -> dict[str, Any]:
         """What decides the next step, beside its number."""
@@ -268,14 +273,20 @@ def in_parts(batch: Batch, parts: int) -> list[Batch]:
     Raises:
         ValueError: it has fewer rows than that.
     """
-    inputs, *rest = batch
-    several = inputs if isinstance(inputs, tuple) else (inputs,)
-    if len(rest[0]) < parts:
+    inputs, targets, *mask = batch
+    if len(targets) < parts:
         expected = f"expected at least {parts} rows in a batch, accumulation times processes"
-        raise ValueError(f"{expected}, got {len(rest[0])}")
-    rows = zip(*(each.tensor_split(parts) for each in (*several, *rest)), strict=True)
-    n = len(several)
-    return [(row[:n] if isinstance(inputs, tuple) else row[0], *row[n:]) for row in rows]
+        raise ValueError(f"{expected}, got {len(targets)}")
+    several = inputs if isinstance(inputs, tuple) else (inputs,)
+    rows: Any = zip(*(each.tensor_split(parts) for each in several), strict=True)
+    if not isinstance(inputs, tuple):
+        rows = [row[0] for row in rows]  # as they came: a tensor, not a tuple of one
+    rest = [each.tensor_split(parts) for each in (targets, *mask)]
+    return list(zip(rows, *rest, strict=True))
+
+
+# What settings are where a checkpoint does not name them: of old checkpoints, and of `train`.
+LEFT_OUT = {"sharded": False, "engine": "sum", "compile": False}
 
 
 def changed_settings(
@@ -302,10 +313,6 @@ def changed_settings(
             hint = "resume with the same, or begin in another folder"
             raise ValueError(f"expected the settings that {source} was saved with, {got}: {hint}")
     return differ
-
-
-# What settings are where a checkpoint, of `train` or of earlier versions, does not name them.
-LEFT_OUT = {"sharded": False, "engine": "sum", "compile": False}
 
 
 def read_run(path: Path | str) -> dict[str, Any]:

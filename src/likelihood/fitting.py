@@ -107,33 +107,34 @@ def fit(
     """
     possible = steps >= 0 and every > 0 and (clip is None or clip > 0)
     if not possible or (keep_best and validation is None):
-        got = f"{steps=}, {every=}, {clip=} and {keep_best=}"
-        raise ValueError(
-            f"expected steps >= 0, every and clip > 0, validation= for keep_best, got {got}"
-        )
+        expected = "steps >= 0, every and clip > 0, validation= for keep_best"
+        raise ValueError(f"expected {expected}, got {steps=}, {every=}, {clip=} and {keep_best=}")
     update = optimiser(model.parameters(), lr=learning_rate, weight_decay=weight_decay)
+    # What the optimiser moves.
     trained = [p for group in update.param_groups for p in group["params"]]
     nats_of = nats_of or nats_of_batch
     history, batches, best = History(), _endless(data), None
-    numbers = range(steps + 1)  # 0: before the first step
+    numbers = range(steps + 1)  # step 0 learns nothing: it only validates
     for step in watched(numbers, history) if progress else numbers:
         if step > 0:
-            batch, rate = next(batches), learning_rate * (schedule(step) if schedule else 1.0)
+            batch = next(batches)
+            rate = learning_rate * (schedule(step) if schedule else 1.0)
             model.train()
             update.zero_grad()
             loss = nats_of(model, batch) / count_tokens(batch)
             loss.backward()
+            # inf: the norm is only measured
             norm = nn.utils.clip_grad_norm_(trained, math.inf if clip is None else clip)
             check_finite(step, loss.item(), norm.item(), rate)
             for group in update.param_groups:
                 group["lr"] = rate
             update.step()
-            for end_step in endings(model):
+            for end_step in endings(model):  # such as the shifts of experts
                 end_step()
             history.add(batch, loss.item(), norm.item())
         if validation is not None and (step % every == 0 or step == steps):
             history.validation[step] = mean_loss(model, validation, nats_of=nats_of)
-            if keep_best and history.best_step == step:
+            if keep_best and history.best_step == step:  # the least so far
                 best = {name: value.clone() for name, value in model.state_dict().items()}
         if after:
             after(step, model)

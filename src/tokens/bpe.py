@@ -15,7 +15,7 @@ import re
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 from itertools import accumulate, chain
 
 import regex
@@ -171,8 +171,8 @@ class BytePairTokenizer(Tokenizer):
         self._bytes = dict(zip(self.ids, spelled, strict=True))
         self._bytes |= {number: name.encode() for name, number in self.specials.items()}
         pairs = [chr(left) + chr(right) for left, right in self.merges]
-        self._made = {pair: chr(number) for number, pair in enumerate(pairs, start=256)}
-        self._pairs = {new: pair for pair, new in self._made.items()}
+        self._symbol_of_pair = {pair: chr(number) for number, pair in enumerate(pairs, start=256)}
+        self._pair_of_symbol = {new: pair for pair, new in self._symbol_of_pair.items()}
         self._cache = _Cache(self._ids_of_word, cache_size)
 
     @classmethod
@@ -229,13 +229,17 @@ class BytePairTokenizer(Tokenizer):
         This is not the longest match: with the merges `bc`, `ab` in this order, `abc` is `a bc`.
         Each merge makes its symbol at once everywhere; what it makes possible is learned later.
         """
+        # A token is one character, chr(number): a word is a string, and an older merge a smaller
+        # character.
         if len(word) > _SCANNED:
             return self._merged_by_heap(word)
-        made = self._made
-        while possible := [made[pair] for pair in pairs_of(word) if pair in made]:
-            first = min(possible)
-            word = word.replace(self._pairs[first], first)
-        return word
+        made = self._symbol_of_pair
+        while True:
+            possible = [made[pair] for pair in pairs_of(word) if pair in made]
+            if not possible:
+                return word
+            first = min(possible)  # the smallest symbol was learned first
+            word = word.replace(self._pair_of_symbol[first], first)
 
     def _merged_by_heap(self, word: str) -> str:
         """The same for n symbols in n log n steps, however many different merges they need.
@@ -243,18 +247,17 @@ class BytePairTokenizer(Tokenizer):
         The symbols are a linked list. A heap gives the merge that was learned first, and only the
         places are visited where its pair stands: at most as many as there are symbols.
         """
-        made, end = self._made, len(word)
+        made, end = self._symbol_of_pair, len(word)
         symbol = [*word, ""]  # at each place; "" if it went into the one before, and at the end
         before, after = list(range(-1, end)), list(range(1, end + 2))
         places = defaultdict(list)  # the symbol that a merge makes -> where its left part stands
         for place, pair in enumerate(pairs_of(word)):
             if pair in made:
                 places[made[pair]].append(place)
-        heap = list(places)
-        heapify(heap)
+        heap = sorted(places)  # a sorted list is a heap
         while heap:
             new = heappop(heap)
-            left, right = self._pairs[new]
+            left, right = self._pair_of_symbol[new]
             for place in sorted(places.pop(new)):
                 merged = after[place]
                 if symbol[place] != left or symbol[merged] != right:
