@@ -158,7 +158,9 @@ def questions(settings, family):
 def reader(model):
     """Who reads the answers of a model."""
     ids, end = world(0.0).encode, int(world(0.0).encode(END))
-    return zero_shot.Reader(model, lambda text: ids(text).tolist(), world(0.0).decode, end, CONTEXT)
+    return zero_shot.TextModel(
+        model, lambda text: ids(text).tolist(), world(0.0).decode, end, CONTEXT
+    )
 
 
 def share_right(model, items):
