@@ -39,6 +39,8 @@ def main(site=SITE, picture=PICTURE):
             executable_path=find_chromium(), args=["--no-sandbox"]
         )
         visit = Visit(chromium.new_context(viewport=SIZE), f"{address}/book/index.html")
+        if visit.errors:  # as when no site is there
+            sys.exit(f"expected the site's first page, got {visit.errors}: run make book")
         shot = visit.page.screenshot()
         chromium.close()
     about = PngImagePlugin.PngInfo()
