@@ -32,7 +32,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from experiments.switches import ADAMW, BATCH, MODEL, WARM_UP, around, read_at, texts_of
+from experiments.shared.arms import ADAMW, WARM_UP, around, read_at
+from experiments.switches import BATCH, MODEL, texts_of
 from src.attention.experts import Experts, balance_loss, loads, recorded_routings, route
 from src.gpt.gpt2 import GPT, GPTConfig
 from src.likelihood.batches import Batches
@@ -400,7 +401,7 @@ def ends_of(arm, step=None):
     """The gap of each seed, at the end or after so many steps."""
     if step is None:
         return [gaps[-1] for gaps in arm["gaps"]]
-    return [read_at({"steps": arm["steps"], "gaps": gaps}, step) for gaps in arm["gaps"]]
+    return [read_at({"steps": arm["steps"], "scores": gaps}, step) for gaps in arm["gaps"]]
 
 
 def minus(one, other):
