@@ -667,8 +667,15 @@ def test_no_output_shows_a_warning_of_python(visit):
 def letters_below(pixels, visit):
     """Drawings on whose page the smallest letters have fewer pixels, and how many they have.
 
-    From the width at which they have nine, which `_ext/finish.py` writes beside each drawing.
+    From the width at which they have nine, which `_ext/finish.py` writes beside each drawing. After
+    a change of the window a browser takes a moment to load the stacked panels, or the others.
     """
+    visit.page.wait_for_function(
+        """() => [...document.querySelectorAll("picture:has(source) img")].every(e => {
+            e.loading = "eager";
+            const narrow = matchMedia(e.parentElement.querySelector("source").media).matches;
+            return narrow === e.currentSrc.endsWith("-stacked.svg"); })"""
+    )
     return visit.page.evaluate(
         """pixels => [...document.querySelectorAll("main figure img[style]")].map(e => {
             const row = e.parentElement.querySelector("source")?.media.match(/\\d+/)[0] - 32;
