@@ -145,7 +145,7 @@ def train(
         if not resume:
             raise FileExistsError(f"{last} exists: pass resume=True, or choose another folder")
         done = learner.load(last, settings)
-    best_is_missing = best is not None and not best.exists()  # the next weights will have to do
+    best_is_missing = best is not None and not best.exists()  # the next measured becomes it
     steps = range(done + 1, config.steps + 1)  # 0: before the first step
     for step in fitting.watched(steps, history) if progress else steps:
         if step > 0:
@@ -201,7 +201,8 @@ class Learner:
 
     def nats(self, model: nn.Module, batch: Batch, nats_of: NatsOf = nats_of_batch) -> Tensor:
         """The nats of a batch, its products of matrices in the precision of the run."""
-        # Anew for each part: inside, torch keeps the parameters' short copies, changed or not.
+        # One block for each part: within a block torch goes on using its 16-bit copies of the
+        # parameters, even after a step has changed the parameters themselves.
         short = self.config.precision == "bfloat16"
         with torch.autocast(self.device.type, torch.bfloat16, enabled=short):
             return nats_of(model, batch)
@@ -277,7 +278,7 @@ def in_parts(batch: Batch, parts: int) -> list[Batch]:
     if len(targets) < parts:
         expected = f"expected at least {parts} rows in a batch, accumulation times processes"
         raise ValueError(f"{expected}, got {len(targets)}")
-    several = inputs if isinstance(inputs, tuple) else (inputs,)
+    several = inputs if isinstance(inputs, tuple) else (inputs,)  # an encoder's and a decoder's
     rows: Any = zip(*(each.tensor_split(parts) for each in several), strict=True)
     if not isinstance(inputs, tuple):
         rows = [row[0] for row in rows]  # as they came: a tensor, not a tuple of one

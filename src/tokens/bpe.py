@@ -224,10 +224,10 @@ class BytePairTokenizer(Tokenizer):
         return tuple(self.ids[ord(symbol)] for symbol in self.merged(symbols(word)))
 
     def merged(self, word: str) -> str:
-        """A word of symbols after all merges, the first learned first.
+        """A word of symbols after all merges, in the order in which they were learned.
 
-        This is not the longest match: with the merges `bc`, `ab` in this order, `abc` is `a bc`.
-        Each merge makes its symbol at once everywhere; what it makes possible is learned later.
+        Not from left to right: if `bc` was learned before `ab`, `abc` becomes `a bc`, not `ab c`.
+        A merge is made everywhere in the word before the next one is looked for.
         """
         # A token is one character, chr(number): a word is a string, and an older merge a smaller
         # character.
