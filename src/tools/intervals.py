@@ -8,7 +8,7 @@ where t is the quantile of Student's distribution, s² and v are variances with 
 degrees of freedom of the table are Welch's. In a table every seed meets every draw, so its cells
 are not independent; the noise of single cells counts twice, and the interval is rather too long.
 
-Source: Student 1908. Derived in the chapter `gpt/gpt1_analysis`.
+Source: Student 1908. Derived in the chapter `gpt/gpt1_finetuning`.
 """
 
 import math
