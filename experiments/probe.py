@@ -2,8 +2,9 @@
 
 A review of the micro-world hides its mood. What can be known of it after each word is exact, the
 posterior p(mood | words so far), and a model at the floor must predict as if it had computed that.
-Here a GPT of the shape of the released ones is trained once per seed, and looked at before the
-first step and after 100, 600 and 4,000. At each depth (embeddings, after block 1, after block 2)
+Here the released models of results/gpt1 are looked at, and the same runs before their first step
+and after 100 and 600 of their steps: the recipe is followed again so far, and the losses are
+compared with those that were recorded. At each depth (embeddings, after block 1, after block 2)
 logistic regression learns to read the mood off the state at each word. It learns from moods, and
 never sees the posterior.
 
@@ -19,6 +20,7 @@ never sees the posterior.
                of the same length
 """
 
+import json
 import math
 from dataclasses import dataclass
 from functools import cache
@@ -26,16 +28,20 @@ from pathlib import Path
 
 import torch
 from torch.nn.functional import binary_cross_entropy_with_logits as cross_entropy
+from torch.optim import AdamW
 from torch.special import entr
 
-from src.gpt.gpt2 import GPT, GPTConfig
-from src.gpt.released import read_toml, world_of
-from src.gpt.training import TrainConfig, train
-from src.likelihood.batches import Batches
+from next_token.run_config import RunConfig
+from next_token.runs import batches_of
+from src.gpt.gpt2 import GPT
+from src.gpt.optimisation import cosine, parameter_groups
+from src.gpt.released import open_run, read_toml, world_of
+from src.likelihood.fitting import fit
 from src.texts.microworld_words import BLAME, END, PRAISE
 from src.tools.intervals import interval
 
-RECIPE = read_toml(Path(__file__).parents[1] / "results" / "gpt1" / "recipe.toml")
+RELEASED = Path(__file__).parents[1] / "results" / "gpt1"
+RECIPE = read_toml(RELEASED / "recipe.toml")
 WORLD = world_of(RECIPE)
 REVIEWS = WORLD.only("reviews")
 EXAMPLE = "this film was superb . the plot was very dull . i found the music boring ."
@@ -46,14 +52,13 @@ SURE = 0.9  # what a mood's probability exceeds where its use is measured
 @dataclass(frozen=True)
 class Settings:
     seeds: tuple = (0, 1, 2)
-    steps: tuple = (100, 600, 4_000)
-    documents: int = RECIPE["world"]["documents"]
-    learning: int = 3_000  # reviews from which a probe learns
-    validation: int = 500
-    test: int = 1_500
+    steps: tuple = (100, 600)  # before the end
+    learning: int = 2_000  # reviews from which a probe learns
+    validation: int = 400
+    test: int = 1_000
 
 
-QUICK = Settings(seeds=(0, 1), steps=(2, 4), documents=500, learning=60, validation=20, test=30)
+QUICK = Settings(seeds=(0, 1), steps=(2, 4), learning=60, validation=20, test=30)
 
 
 # ---- reviews, and what can be known of them -----------------------------------------------------
@@ -90,48 +95,68 @@ def posteriors(texts):
 
 def as_ids(texts):
     """Ids behind an end token, padded with it, (B, T + 1); and where words stand."""
-    end = int(WORLD.encode(END))
+    tokenizer, end = released(0).tokenizer, released(0).end
     ids = torch.full((len(texts), 1 + max(map(len, texts))), end)
     for row, words in zip(ids, texts, strict=True):
-        row[1 : 1 + len(words)] = WORLD.encode(words)
+        row[1 : 1 + len(words)] = torch.tensor(tokenizer.encode(" ".join(words)))
     return ids, ids != end
 
 
-# ---- what a probe reads --------------------------------------------------------------------------
+# ---- models --------------------------------------------------------------------------------------
 
 
-def pretrained(cells, seed):
-    """{steps: the weights of a model}, before the first step and on the way."""
-    settings, kept, last = cells.settings, {}, max(cells.settings.steps)
-    texts = WORLD.sample_texts(settings.documents, generator=drawn(seed))
-    end, options = int(WORLD.encode(END)), {"batch_size": RECIPE["data"]["batch_size"]}
-    options["context_length"] = RECIPE["model"]["context_length"]
-    stream = torch.cat([torch.tensor([end]), *texts])
-    model = fresh(seed)
+@cache
+def released(seed):
+    return open_run(RELEASED / f"seed-{seed}")
+
+
+def begun(cells, seed):
+    """How the run of a released model began: {steps: its weights}, and how far its losses are off.
+
+    The recipe as in `next_token.runs.train_run`, and the schedule of all its steps.
+    """
+    config = RunConfig.from_tables(RECIPE, {"data": {"seed": seed}})
+    rates, tokenizer = config.training, released(seed).tokenizer
+    batches, _ = batches_of(config, tokenizer, config.parts())
+    model = GPT(config.gpt(tokenizer.vocabulary_size), generator=drawn(seed))
+    kept = {}
 
     def after(step, model):
-        if step in (0, *settings.steps):
+        if step in (0, *cells.settings.steps):
             kept[str(step)] = {name: value.clone() for name, value in model.state_dict().items()}
 
-    times = {"steps": last, "warm_up": min(100, last // 2), "every": last, "save_every": last}
-    train(
+    def adamw(_, *, lr, weight_decay):
+        groups = parameter_groups(model, weight_decay=weight_decay)
+        return AdamW(groups, lr=lr, betas=(rates.beta1, rates.beta2), eps=rates.eps, fused=True)
+
+    history = fit(
         model,
-        Batches(stream, seed=seed, first=end, **options),
-        TrainConfig(**RECIPE["training"] | times),
+        batches,
+        steps=max(cells.settings.steps),
+        learning_rate=rates.learning_rate,
+        schedule=cosine(rates.steps, warm_up=rates.warm_up, end=rates.end),
+        weight_decay=rates.weight_decay,
+        clip=rates.clip,
+        optimiser=adamw,
         after=after,
         progress=False,
     )
-    return kept
-
-
-def fresh(seed):
-    return GPT(GPTConfig(len(WORLD.vocabulary), **RECIPE["model"]), generator=drawn(1_000 + seed))
+    record = json.loads((RELEASED / "result.json").read_text(encoding="utf-8"))
+    recorded = next(each for each in record["checkpoints"] if each["seed"] == seed)
+    pairs = zip(history.losses, recorded["first_losses"], strict=False)
+    return {"weights": kept, "off": max(abs(one - other) for one, other in pairs)}
 
 
 def model_of(cells, seed, steps):
-    model = fresh(seed)
-    model.load_state_dict(cells(pretrained, seed=seed)[str(steps)])
+    """The model of a seed after so many steps; None: as it was released."""
+    if steps is None:
+        return released(seed).model
+    model = GPT(released(seed).model.config, generator=drawn(seed))
+    model.load_state_dict(cells(begun, seed=seed)["weights"][str(steps)])
     return model.eval()
+
+
+# ---- what a probe reads --------------------------------------------------------------------------
 
 
 @torch.no_grad()
@@ -236,7 +261,8 @@ def used(cells, seed, depth):
 
     As it is; when the state after a block says the opposite; and when it is moved as far elsewhere.
     """
-    settings, model = cells.settings, model_of(cells, seed, max(cells.settings.steps))
+    settings, model = cells.settings, released(seed).model
+    encode = released(seed).tokenizer.encode
     texts, moods = reviews(settings.learning, 10_001)
     there, labels = states(model, texts)[depth], of_words(texts, moods)
     with torch.enable_grad():
@@ -262,7 +288,7 @@ def used(cells, seed, depth):
         for block in model.decoder.blocks[depth:]:
             x = block(x, causal=True)
         probs = model.unembed(model.decoder.final_norm(x))[real].softmax(-1)
-        praise, blame = (probs[:, WORLD.encode(side)].sum(1) for side in (PRAISE, BLAME))
+        praise, blame = (probs[:, encode(" ".join(side))].sum(1) for side in (PRAISE, BLAME))
         likely = torch.where(exact > 0.5, praise, blame) / (praise + blame)
         found[name] = float(likely[measured].mean())
     return found | {"words": int(measured.sum())}
@@ -273,10 +299,11 @@ def used(cells, seed, depth):
 
 def find(cells):
     settings, depths = cells.settings, range(RECIPE["model"]["layers"] + 1)
-    cells.all(pretrained, [{"seed": seed} for seed in settings.seeds])
+    runs = [{"seed": seed} for seed in settings.seeds]
+    of_runs = cells.all(begun, runs)
     networks = [
         {"steps": steps, "depth": depth, "seed": seed}
-        for steps in (0, *settings.steps)
+        for steps in (0, *settings.steps, None)
         for depth in depths
         for seed in settings.seeds
     ]
@@ -291,10 +318,15 @@ def find(cells):
             "example": posteriors([tuple(EXAMPLE.split())]).tolist(),
         },
         "example": EXAMPLE,
-        "networks": [about | cells(of_network, **about) for about in networks],
+        "off": max(each["off"] for each in of_runs),
+        "networks": with_results(networks, cells.all(of_network, networks)),
         "words": {how: cells(of_words_so_far, how=how) for how in ("shares", "counts")},
-        "used": [about | cells(used, **about) for about in uses],
+        "used": with_results(uses, cells.all(used, uses)),
     }
+
+
+def with_results(about, found):
+    return [one | other for one, other in zip(about, found, strict=True)]
 
 
 def told(values):
@@ -325,7 +357,8 @@ def table(kept):
             )
             for depth in depths
         ]
-        lines.append(f"| {steps or 'never trained'} | " + " | ".join(cells) + " |")
+        name = {0: "never trained", None: "released"}.get(steps, steps)
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
     of_words = ", ".join(f"{how} {100 * each['share']:.1f}" for how, each in kept["words"].items())
     lines += [
         "",
