@@ -93,9 +93,9 @@ def posteriors(texts):
     return torch.tensor([known_after(each) for each in beginnings], dtype=torch.float64)
 
 
-def as_ids(texts):
-    """Ids behind an end token, padded with it, (B, T + 1); and where words stand."""
-    tokenizer, end = released(0).tokenizer, released(0).end
+def as_ids(texts, seed):
+    """A seed's ids behind an end token, padded with it, (B, T + 1); and where words are."""
+    tokenizer, end = released(seed).tokenizer, released(seed).end
     ids = torch.full((len(texts), 1 + max(map(len, texts))), end)
     for row, words in zip(ids, texts, strict=True):
         row[1 : 1 + len(words)] = torch.tensor(tokenizer.encode(" ".join(words)))
@@ -160,9 +160,9 @@ def model_of(cells, seed, steps):
 
 
 @torch.no_grad()
-def states(model, texts):
+def states(model, seed, texts):
     """The state at each word of some texts, a tensor (N, C) for each depth."""
-    ids, real = as_ids(texts)
+    ids, real = as_ids(texts, seed)
     return [each[real] for each in model.hidden_states(ids)]
 
 
@@ -245,7 +245,7 @@ def read(settings, features):
 
 def of_network(cells, seed, steps, depth):
     model = model_of(cells, seed, steps)
-    return read(cells.settings, lambda texts: states(model, texts)[depth])
+    return read(cells.settings, lambda texts: states(model, seed, texts)[depth])
 
 
 def of_words_so_far(cells, how):
@@ -264,13 +264,13 @@ def used(cells, seed, depth):
     settings, model = cells.settings, released(seed).model
     encode = released(seed).tokenizer.encode
     texts, moods = reviews(settings.learning, 10_001)
-    there, labels = states(model, texts)[depth], of_words(texts, moods)
+    there, labels = states(model, seed, texts)[depth], of_words(texts, moods)
     with torch.enable_grad():
-        _, weights, bias = probe_of(settings, lambda texts: states(model, texts)[depth])
+        _, weights, bias = probe_of(settings, lambda texts: states(model, seed, texts)[depth])
     between = there[labels].mean(0) - there[~labels].mean(0)
     random = torch.randn(len(between), generator=drawn(seed))
     texts, _ = reviews(settings.test, 10_003)
-    ids, real = as_ids(texts)
+    ids, real = as_ids(texts, seed)
     before = model.hidden_states(ids)[depth]
     reads = before @ weights + bias
     reach = (-2 * reads / (between @ weights))[..., None] * real[..., None]
