@@ -160,7 +160,7 @@ def test_a_masked_batch_is_what_fit_trains_on():
 def test_a_rate_that_is_no_share_is_refused(rate):
     with pytest.raises(RuntimeError):  # by torch
         choose_tokens(text(20), rate=rate, generator=generator())
-    with pytest.raises(ValueError, match="expected|NaN"):
+    with pytest.raises(ValueError, match=r"expected|NaN"):
         span_counts(20, rate=rate)
 
 
