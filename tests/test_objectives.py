@@ -1,29 +1,21 @@
 """`src.gpt.objectives` against derived expectations, enumeration, and transformers' conventions."""
 
 import math
-from collections import Counter
-from functools import partial
-from itertools import combinations, groupby, pairwise
 
 import pytest
 import torch
 from torch import tensor
 
-from src.gpt.both_sides import EncoderDecoderLM, EncoderLM
+from src.gpt.both_sides import EncoderLM
 from src.gpt.gpt2 import GPTConfig
 from src.gpt.objectives import (
-    Hidden,
-    choose_geometric_spans,
-    choose_spans,
     choose_tokens,
     corrupt,
     masked_batch,
     prefix_mask,
     restore,
-    span_batch,
     span_counts,
 )
-from src.likelihood.batches import Batches
 from src.likelihood.fitting import fit
 
 V, MASK, END = 31, 30, 0
@@ -40,24 +32,12 @@ def text(*shape, seed=1):
     return torch.randint(1, MASK - 9, shape, generator=generator(seed))
 
 
-def as_expected(counted, probabilities, draws):
-    """Chi-squared, within five standard deviations of its mean."""
-    square = sum((counted[x] - draws * p) ** 2 / (draws * p) for x, p in probabilities.items())
-    degrees = len(probabilities) - 1
-    return counted.keys() <= probabilities.keys() and square < degrees + 5 * math.sqrt(2 * degrees)
-
-
 @pytest.fixture(scope="module")
 def transformers():
     import transformers
 
     transformers.logging.set_verbosity_error()
     return transformers
-
-
-def runs(chosen):
-    """The lengths of the stretches of equal values, the first first."""
-    return [len(list(stretch)) for _, stretch in groupby(chosen.tolist())]
 
 
 # ---- where --------------------------------------------------------------------------------------
@@ -67,67 +47,6 @@ def test_the_counts_of_a_text_of_512_tokens_are_those_of_t5():
     assert span_counts(512) == (77, 26)
     assert span_counts(64) == (10, 3)
     assert span_counts(3) == (1, 1)
-
-
-def compositions(total, count):
-    for cuts in combinations(range(1, total), count - 1):
-        edges = (0, *cuts, total)
-        yield tuple(b - a for a, b in pairwise(edges))
-
-
-def test_all_ways_to_place_spans_are_equally_likely():
-    options = {"rate": 0.36, "mean_length": 2.0}
-    assert span_counts(11, **options) == (4, 2)
-    ways = [
-        tuple(x for pair in zip(seen, hidden, strict=True) for x in pair)
-        for seen in compositions(7, 2)
-        for hidden in compositions(4, 2)
-    ]
-    assert len(ways) == 6 * 3
-    draws, draw = 9_000, generator()
-    counted = Counter(
-        tuple(runs(choose_spans(11, **options, generator=draw))) for _ in range(draws)
-    )
-    assert as_expected(counted, dict.fromkeys(ways, 1 / 18), draws)
-
-
-def test_geometric_spans_hide_exactly_the_share_and_are_those_of_the_paper_unless_told():
-    paper = {"rate": 0.15, "p": 0.2, "longest": 10}
-    for seed in range(50):
-        chosen = choose_geometric_spans(41, generator=generator(seed))
-        assert int(chosen.sum()) == 6
-        assert torch.equal(chosen, choose_geometric_spans(41, **paper, generator=generator(seed)))
-
-
-def probabilities_of_geometric_spans(length, wanted, p, longest, chosen=frozenset()):
-    """{the hidden places: its probability}, span by span, by all ways to go on."""
-    left = wanted - len(chosen)
-    if not left:
-        return Counter({chosen: 1.0})
-    ways = Counter()
-    for k in range(1, longest + 1):
-        span = min(k, left)
-        for start in range(length - span + 1):
-            places = frozenset(range(start, start + span))
-            if not places & chosen:
-                ways[chosen | places] += p * (1 - p) ** (k - 1) / (length - span + 1)
-    found = Counter()
-    for way, weight in ways.items():
-        further = probabilities_of_geometric_spans(length, wanted, p, longest, way)
-        for places, probability in further.items():
-            found[places] += weight / sum(ways.values()) * probability
-    return found
-
-
-def test_geometric_spans_have_the_distribution_that_a_loop_over_all_ways_gives():
-    length, wanted, p, longest = 7, 5, 0.1, 5
-    expected = probabilities_of_geometric_spans(length, wanted, p, longest)
-    assert len(expected) == math.comb(length, wanted)
-    draws, draw = 5_000, generator(2)
-    options = {"rate": wanted / length, "p": p, "longest": longest, "generator": draw}
-    drawn = (choose_geometric_spans(length, **options) for _ in range(draws))
-    counted = Counter(frozenset(chosen.nonzero()[:, 0].tolist()) for chosen in drawn)
-    assert as_expected(counted, expected, draws)
 
 
 # ---- how ----------------------------------------------------------------------------------------
@@ -207,15 +126,14 @@ def test_span_corruption_is_that_of_the_public_collator(chosen, source, target):
 
 
 @pytest.mark.parametrize("length", [2, 7, 40])
-@pytest.mark.parametrize("mean", [1.0, 2.0])
-def test_what_was_corrupted_can_be_restored(length, mean):
-    sentinels, ids = range(V, V + 13), text(length)
-    options = {"rate": 0.3, "mean_length": mean}
-    chosen = choose_spans(length, **options, generator=generator())
+def test_what_was_corrupted_can_be_restored(length):
+    ids, sentinels = text(length), range(V, V + 13)
+    chosen = choose_tokens(ids, rate=0.3, generator=generator())
     source, target = corrupt(ids, chosen, sentinels=sentinels)
     assert torch.equal(restore(source, target, sentinels=sentinels), ids)
-    hidden, spans = span_counts(length, **options)
-    assert (len(source), len(target)) == (length - hidden + spans, hidden + spans + 1)
+    spans = int((source >= V).sum())
+    assert len(source) == length - int(chosen.sum()) + spans
+    assert len(target) == int(chosen.sum()) + spans + 1
 
 
 # ---- prefixes and batches -----------------------------------------------------------------------
@@ -228,44 +146,22 @@ def test_a_prefix_mask_is_the_rule_written_as_a_loop():
     assert mask.tolist() == rule
 
 
-def test_the_batches_are_what_fit_trains_on():
-    ids, make = text(5, 20), generator()
-    encoder = EncoderLM(CONFIG, generator=make)
-    masked = masked_batch(ids, mask=MASK, vocabulary_size=V, generator=make)
-    both = EncoderDecoderLM(CONFIG, start=END, generator=make)
-    spans = span_batch(ids, sentinels=range(24, 30), start=END, generator=make)
-    (source, inputs), target = spans
-    hidden, n = span_counts(20)
-    assert source.shape == (5, 20 - hidden + n)
-    assert inputs.shape == target.shape == (5, hidden + n + 1)
-    assert (inputs[:, 0] == END).all()
-    assert torch.equal(inputs[:, 1:], target[:, :-1])
-    for model, batch in ((encoder, masked), (both, spans)):
-        losses = fit(model, [batch], steps=3, learning_rate=0.01, progress=False).losses
-        assert losses[-1] < losses[0]
-
-
-def test_numbered_batches_hide_anew_and_can_be_asked_for_again():
-    plain = Batches(text(300), batch_size=4, context_length=16, seed=3)
-    way = partial(masked_batch, mask=MASK, vocabulary_size=V)
-    hidden, same, other = (Hidden(plain, way, seed=s) for s in (0, 0, 1))
-    assert all(map(torch.equal, hidden[5], same[5]))
-    assert not torch.equal(hidden[5][2], other[5][2])
-    assert not torch.equal(hidden[5][2], hidden[6][2])
-    assert torch.equal(hidden[5][1], plain[5][0])
-    assert hidden.settings == plain.settings | {"hiding": 0}
+def test_a_masked_batch_is_what_fit_trains_on():
+    encoder = EncoderLM(CONFIG, generator=generator())
+    batch = masked_batch(text(5, 20), mask=MASK, vocabulary_size=V, generator=generator())
+    losses = fit(encoder, [batch], steps=3, learning_rate=0.01, progress=False).losses
+    assert losses[-1] < losses[0]
 
 
 # ---- errors -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("rate", [15, math.nan])
-@pytest.mark.parametrize("choose", [choose_tokens, choose_spans, choose_geometric_spans])
-def test_a_rate_that_is_no_share_is_refused(choose, rate):
-    """By itself, by `span_counts`, or by torch."""
-    length = text(20) if choose is choose_tokens else 20
-    with pytest.raises((ValueError, RuntimeError)):
-        choose(length, rate=rate, generator=generator())
+def test_a_rate_that_is_no_share_is_refused(rate):
+    with pytest.raises(RuntimeError):  # by torch
+        choose_tokens(text(20), rate=rate, generator=generator())
+    with pytest.raises(ValueError, match=r"expected|NaN"):
+        span_counts(20, rate=rate)
 
 
 def corrupted(chosen, sentinels):

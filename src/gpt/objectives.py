@@ -5,28 +5,25 @@
     spans            p(spans | the text without them)       a source and a target, with sentinels
     prefix           p(x_t | prefix, x_<t), t > prefix      the prefix is seen from both sides
 
-Each is two questions. WHERE: `choose_tokens` (BERT), `choose_geometric_spans` (SpanBERT) and
-`choose_spans` (T5) return a boolean mask, True where a token is hidden. HOW: `hide` replaces the
-chosen tokens in their places, `corrupt` takes them out and puts one sentinel for each span.
+Each is two questions. WHERE: `choose_tokens` (BERT) returns a boolean mask, True where a token is
+hidden; `span_counts` says how much T5 hides. HOW: `hide` replaces the chosen tokens in their
+places, `corrupt` takes them out and puts one sentinel for each span.
 
-All are functions of ids and of a generator, which is drawn from in the order of the public
-implementation (transformers' DataCollatorForLanguageModeling), so that both choose the same tokens.
-What they return as a batch is a batch of `src.likelihood.batches`: (inputs, targets) or with a
-mask.
+Whatever draws does so in the order of the public implementation (transformers'
+DataCollatorForLanguageModeling), so that both choose the same tokens. `masked_batch` returns a
+batch of `src.likelihood.batches`.
 
 Axes: B texts, T positions, S and U positions of source and target, V vocabulary.
-Sources: Devlin et al. 2019, section 3.1; Joshi et al. 2020, section 3.1; Raffel et al. 2020,
-sections 3.1.4 and 3.2.1. Derived in the chapter `gpt/both_sides`.
+Sources: Devlin et al. 2019, section 3.1; Raffel et al. 2020, sections 3.1.4 and 3.2.1. Derived in
+the chapter `gpt/both_sides`.
 """
 
-from collections.abc import Callable, Collection, Sequence
-from functools import partial
+from collections.abc import Collection, Sequence
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from ..likelihood.batches import Batch, Numbered
+from ..likelihood.batches import Batch
 
 SHARES = (0.8, 0.1, 0.1)  # of the chosen tokens: hidden by the mask token, by any token, left
 
@@ -70,70 +67,6 @@ def span_counts(length: int, *, rate: float = 0.15, mean_length: float = 3.0) ->
         expected = f"expected a hidden token for each of {spans} spans and one before it"
         raise ValueError(f"{expected}, got {hidden} hidden of {length}: lower the rate?")
     return hidden, spans
-
-
-def choose_spans(
-    length: int, *, rate: float = 0.15, mean_length: float = 3.0, generator: torch.Generator
-) -> Tensor:
-    """Spans of a text, (T,), True where hidden; all ways to place them are equally likely.
-
-    Seen and hidden stretches take turns; the first is seen, the last hidden. How many tokens and
-    spans there are: `span_counts`.
-
-    Args:
-        length: T.
-        rate: the share of hidden tokens.
-        mean_length: of the spans.
-        generator: draws; on the CPU.
-    Raises:
-        ValueError: as `span_counts`.
-    Source: Raffel et al. 2020, section 3.3.4, and the released code.
-    """
-    hidden, spans = span_counts(length, rate=rate, mean_length=mean_length)
-    lengths = torch.stack(
-        [_parts(length - hidden, spans, generator), _parts(hidden, spans, generator)], dim=1
-    )  # (spans, 2): seen, hidden
-    return torch.tensor([False, True]).repeat(spans).repeat_interleave(lengths.flatten())
-
-
-def _parts(total: int, count: int, generator: torch.Generator) -> Tensor:
-    """`count` lengths of 1 or more with the sum `total`, all such rows equally likely, (count,)."""
-    cuts = torch.randperm(total - 1, generator=generator)[: count - 1].sort().values + 1
-    return torch.diff(cuts, prepend=torch.tensor([0]), append=torch.tensor([total]))
-
-
-def choose_geometric_spans(
-    length: int,
-    *,
-    rate: float = 0.15,
-    p: float = 0.2,
-    longest: int = 10,
-    generator: torch.Generator,
-) -> Tensor:
-    """Spans of geometric length until round(rate T) tokens are hidden, (T,), True where hidden.
-
-    P(length = k) = p (1 - p)^(k-1) / (1 - (1 - p)^longest) for k from 1 to `longest`, a mean of 3.8
-    for the defaults. Spans may touch; the last is cut short where it would hide too much.
-
-    Args:
-        length: T.
-        rate: the share of hidden tokens.
-        p, longest: of the lengths.
-        generator: draws; on the CPU.
-    Raises:
-        ValueError: the rate is not between 0 and 1.
-    Source: Joshi et al. 2020, section 3.1.
-    """
-    if not 0 < rate < 1:  # it would look for more than there is
-        raise ValueError(f"expected a rate above 0 and below 1, got {rate}: 0.15 hides 15 %")
-    weights = (1 - p) ** torch.arange(longest)
-    chosen, wanted = torch.zeros(length, dtype=torch.bool), max(round(rate * length), 1)
-    while (left := wanted - int(chosen.sum())) > 0:
-        span = min(int(torch.multinomial(weights, 1, generator=generator)) + 1, left)
-        start = int(torch.randint(length - span + 1, (), generator=generator))
-        if not chosen[start : start + span].any():
-            chosen[start : start + span] = True
-    return chosen
 
 
 # ---- how -----------------------------------------------------------------------------------------
@@ -262,54 +195,3 @@ def masked_batch(
         ids, chosen, mask=mask, vocabulary_size=vocabulary_size, shares=shares, generator=generator
     )
     return seen, ids, chosen
-
-
-def span_batch(
-    ids: Tensor,
-    *,
-    sentinels: Sequence[int],
-    start: int,
-    rate: float = 0.15,
-    mean_length: float = 3.0,
-    generator: torch.Generator,
-) -> Batch:
-    """A batch of span corruption: ((source (B, S), decoder's input (B, U)), target (B, U)).
-
-    The decoder's input is the target, shifted right behind `start`. All rows have equally many
-    hidden tokens and spans, so nothing is padded.
-
-    Raises:
-        ValueError: as `span_counts` and `corrupt`.
-    """
-    hide = partial(choose_spans, rate=rate, mean_length=mean_length, generator=generator)
-    pairs = [corrupt(row, hide(len(row)), sentinels=sentinels) for row in ids]
-    source, target = (torch.stack(part) for part in zip(*pairs, strict=True))
-    begin = torch.full_like(target[:, :1], start)
-    return (source, torch.cat([begin, target[:, :-1]], dim=1)), target
-
-
-class Hidden:
-    """Batches by number, each with something hidden anew: what `train` asks for.
-
-    What is hidden in batch n depends on the seed and on n alone, never on the batches before it.
-
-    Args:
-        batches: (inputs, targets) by number; the inputs, (B, T), are the text.
-        way: called as way(ids, generator=…); makes the batch, such as `masked_batch` with its
-            options (functools.partial).
-        seed: which sequence of draws, 0 or more.
-    """
-
-    def __init__(self, batches: Numbered, way: Callable[..., Batch], *, seed: int = 0):
-        self.batches, self.way, self.seed = batches, way, seed
-
-    def __getitem__(self, number: int) -> Batch:
-        ids = self.batches[number][0]
-        (state,) = np.random.SeedSequence([self.seed, number]).generate_state(1)
-        generator = torch.Generator().manual_seed(int(state))  # which has room for 32 bits
-        return self.way(ids, generator=generator)
-
-    @property
-    def settings(self) -> dict[str, int]:
-        """What tells these batches from others."""
-        return getattr(self.batches, "settings", {}) | {"hiding": self.seed}
