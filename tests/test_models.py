@@ -17,7 +17,6 @@ from src.gpt.gpt1_finetuning import TaskModel, Tuned, predict
 from src.gpt.gpt2 import GPT, GPTConfig
 from src.gpt.in_context import AttentionOnly
 from src.gpt.input_forms import InputForms
-from src.gpt.preferences import AnswerPolicy, RewardModel, policy_nats, reinforce_loss, rollouts
 from src.gpt.sampling import beam_search, generate
 from src.likelihood.evaluation import corpus_perplexity, document_scores
 from src.likelihood.fitting import History, mean_loss
@@ -138,19 +137,6 @@ def gpt(seed=0, size=V):
     return GPT(replace(DROPPING, vocabulary_size=size), generator=drawn(seed))
 
 
-def policy(seed=0):
-    return AnswerPolicy(gpt(seed), [0, 1], end=6, longest=9)
-
-
-def rolled_out(policy_):
-    """What a policy learns from, and its loss before it has moved, which is that of ratios of 1."""
-    others = policy(1), RewardModel(gpt(2), generator=drawn())
-    batch = next(rollouts(policy_, *others, beta=1.0, count=3, generator=drawn()))
-    (_, old), advantages = batch
-    assert torch.equal(policy_nats(policy_, batch), reinforce_loss(old, advantages).sum())
-    return advantages.tolist()
-
-
 def both_ways():
     return EncoderDecoderLM(DROPPING, start=3, generator=drawn())
 
@@ -168,7 +154,6 @@ DOORS = {
     "generate": (gpt, lambda m: generate(m, [[0]], generator=drawn(), **MOST)[0].tolist()),
     "beam_search": (gpt, lambda m: beam_search(m, IDS, beams=2, **MOST)[0].log_prob),
     "stream": (gpt, lambda m: [*stream(Reader(m), [0], generator=drawn(), **MOST)]),
-    "rollouts": (policy, rolled_out),
     "answer": (both_ways, lambda m: m.answer(IDS, most=9, stop=6)),
     "predict": (lambda: TaskModel(gpt(0, 259), FORMS.family, 2, generator=drawn()), labelled),
 }

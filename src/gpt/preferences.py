@@ -10,7 +10,7 @@
 
 An answer is one action: its log-probability is the sum of those of its tokens. Functions take
 log-probabilities and know of no model. A policy is a module that gives the log-probabilities of
-answers, (B,), and can `sample` some; each loss has a form for `fitting.fit`, called `…_nats`.
+answers, (B,); the loss of DPO has a form for `fitting.fit`, `dpo_nats`.
 
 Axes: B answers or comparisons, K answers that can be listed, T positions, C channels.
 Source: Bradley and Terry 1952; Williams 1992; Schulman et al. 2017; Ouyang et al. 2022;
@@ -18,20 +18,15 @@ Rafailov et al. 2023. Derived in the chapter `gpt/preferences`.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from copy import deepcopy
-from typing import Any, Protocol
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils.rnn import pad_sequence
 
-from ..attention.heads import linear
 from ..likelihood.maximum_likelihood import log_softmax, sequence_log_likelihood, token_log_probs
-from ..likelihood.models import LanguageModel, device_of, evaluating
-from .gpt2 import GPT
-from .sampling import generate
+from ..likelihood.models import LanguageModel
 
 Ids = Sequence[int] | Tensor
 Answers = tuple[Tensor, Tensor, Tensor]  # inputs, targets, mask: each (B, T)
@@ -64,12 +59,6 @@ def answer_batch(pairs: Sequence[tuple[Ids, Ids]]) -> Answers:
         masks.append(places >= len(request))
     ids = pad_sequence(rows, batch_first=True)  # the mask hides what fills up
     return ids[:, :-1], ids[:, 1:], pad_sequence(masks, batch_first=True)
-
-
-def answers_of(answers: Answers) -> list[list[int]]:
-    """The ids of the answers alone, from a batch of them."""
-    _, targets, mask = answers
-    return [row[real].tolist() for row, real in zip(targets, mask, strict=True)]
 
 
 def answer_log_probs(model: LanguageModel, answers: Answers) -> Tensor:
@@ -112,75 +101,6 @@ def preference_loss(first: Tensor, second: Tensor, preferred: Tensor | None = No
     )
 
 
-def draw_comparisons(
-    log_probs: Tensor, rewards: Tensor, count: int, *, generator: torch.Generator
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Comparisons of answers drawn from a distribution, by a judge whose reward is known.
-
-    Two different answers each; the judge prefers the first with probability
-    sigmoid(r(first) - r(second)).
-
-    Args:
-        log_probs: (K,); of the answers.
-        rewards: (K,); of the judge, in nats.
-        count: N, how many comparisons.
-        generator: draws answers and judgements; on the CPU.
-    Returns:
-        first, second: (N,); numbers of answers. preferred: (N,); 1.0 or 0.0.
-    Raises:
-        ValueError: the shapes differ, or only one answer can be drawn.
-    """
-    _check(log_probs, rewards)
-    probs = log_softmax(log_probs.detach().double().cpu()).exp()
-    if int((probs > 0).sum()) < 2:
-        raise ValueError("expected two answers that can be drawn, got one: it has no rival")
-    first = probs.multinomial(count, replacement=True, generator=generator)
-    second = probs.multinomial(count, replacement=True, generator=generator)
-    while (same := first == second).any():
-        redrawn = probs.multinomial(2 * int(same.sum()), replacement=True, generator=generator)
-        first[same], second[same] = redrawn.chunk(2)
-    rewards = rewards.detach().double().cpu()
-    wins = torch.sigmoid(rewards[first] - rewards[second])
-    drawn = torch.rand(count, generator=generator, dtype=torch.float64)
-    return first, second, (drawn < wins).float()
-
-
-def preference_nats(model: nn.Module, batch: Comparison) -> Tensor:
-    """The summed preference loss of a batch of comparisons, for `fitting.fit`.
-
-    Args:
-        model: maps a first and a second to rewards, (B,).
-        batch: ((first, second), preferred).
-    """
-    (first, second), preferred = batch
-    return preference_loss(_apply(model, first), _apply(model, second), preferred).sum()
-
-
-class RewardModel(nn.Module):
-    """A language model with a linear head on the state of the last token: text in, reward out.
-
-    Args:
-        backbone: a copy of it is taken.
-        generator: draws the head, N(0, 0.02), without a bias: a constant would cancel.
-    """
-
-    def __init__(self, backbone: GPT, *, generator: torch.Generator):
-        super().__init__()
-        self.backbone = deepcopy(backbone)
-        self.head = linear(backbone.config.channels, 1, bias=False, generator=generator)
-        with torch.no_grad():
-            self.head.weight.normal_(std=0.02, generator=generator)
-        self.to(backbone.embedding)
-
-    def forward(self, inputs: Tensor, targets: Tensor, mask: Tensor) -> Tensor:
-        """The reward of each answer, (B,), from a batch of `answer_batch`."""
-        # The inputs lack each row's last token: it is the last target that the mask shows.
-        ids = torch.cat([inputs[:, :1], targets], 1)
-        last = (mask * torch.arange(1, ids.shape[1], device=mask.device)).amax(-1)
-        states = self.backbone.states(ids)  # (B, T + 1, C)
-        return self.head(states[torch.arange(len(ids), device=ids.device), last]).squeeze(-1)
-
-
 # ---- the aim and its optimum, where the answers can be listed --------------------------------
 
 
@@ -215,18 +135,6 @@ def aim(log_probs: Tensor, base_log_probs: Tensor, rewards: Tensor, *, beta: flo
 
 
 # ---- policy gradient -------------------------------------------------------------------------
-
-
-def penalised(rewards: Tensor, log_probs: Tensor, base_log_probs: Tensor, *, beta: float) -> Tensor:
-    """What a drawn answer is worth: r - beta (log pi - log pi0), (B,), without a gradient.
-
-    Its mean over answers drawn from pi is J: log(pi / pi0) estimates KL(pi || pi0), in this order.
-
-    Raises:
-        ValueError: beta is not above 0, or the shapes differ.
-    """
-    _check(rewards, log_probs, base_log_probs, beta=beta)
-    return (rewards - beta * (log_probs - base_log_probs)).detach()
 
 
 def leave_one_out(values: Tensor) -> Tensor:
@@ -280,63 +188,6 @@ def ppo_loss(
     return -torch.minimum(ratio * advantages, ratio.clamp(1 - clip, 1 + clip) * advantages)
 
 
-def policy_nats(policy: nn.Module, batch: tuple, *, clip: float | None = None) -> Tensor:
-    """The summed loss of a batch of `rollouts`, for `fitting.fit`: REINFORCE, or PPO with a clip.
-
-    Args:
-        policy: maps answers to log-probabilities, (B,).
-        batch: ((answers, old log-probabilities), advantages).
-    """
-    (answers, old_log_probs), advantages = batch
-    log_probs = _without_dropout(policy, answers)
-    if clip is None:
-        return reinforce_loss(log_probs, advantages).sum()
-    return ppo_loss(log_probs, old_log_probs, advantages, clip=clip).sum()
-
-
-class Policy(Protocol):
-    """A model that gives answers their log-probabilities, (B,), and can draw answers."""
-
-    def __call__(self, *answers: Tensor) -> Tensor: ...
-    def sample(self, count: int, *, generator: torch.Generator) -> Any: ...
-
-
-def rollouts(
-    policy: Policy,
-    base: nn.Module,
-    reward_of: Callable[..., Tensor],
-    *,
-    beta: float,
-    count: int,
-    repeats: int = 1,
-    generator: torch.Generator,
-) -> Iterator[tuple]:
-    """Batches without end, drawn from the policy *as it is when the batch is asked for*.
-
-    Args:
-        policy: the one that is being trained.
-        base: pi0.
-        reward_of: maps answers to rewards, (B,).
-        beta: as in `tilted`.
-        count: B, answers in a batch.
-        repeats: for how many steps, 1 or more, each batch is used; more than one asks for PPO.
-        generator: draws the answers; on the CPU.
-    Raises:
-        ValueError: at the first batch: beta is not above 0, fewer than 2 answers, or no step.
-    """
-    if repeats < 1:
-        raise ValueError(f"expected 1 step or more with each batch, got {repeats}")
-    while True:
-        with evaluating(policy, base, reward_of):
-            answers = policy.sample(count, generator=generator)
-            old, base_log_probs = _apply(policy, answers), _apply(base, answers)
-            rewards = _apply(reward_of, answers)
-        values = penalised(rewards, old, base_log_probs, beta=beta)
-        batch = (answers, old), leave_one_out(values)
-        for _ in range(repeats):
-            yield batch
-
-
 # ---- direct preference optimisation ----------------------------------------------------------
 
 
@@ -376,7 +227,7 @@ def dpo_nats(policy: nn.Module, batch: Comparison, *, beta: float) -> Tensor:
         ValueError: as `dpo_loss`.
     """
     (first, second, base_first, base_second), preferred = batch
-    first, second = _without_dropout(policy, first), _without_dropout(policy, second)
+    first, second = policy(first), policy(second)
     return dpo_loss(first, second, base_first, base_second, preferred, beta=beta).sum()
 
 
@@ -402,63 +253,8 @@ class TablePolicy(nn.Module):
         """The log-probabilities of some answers, (B,), given as numbers, (B,)."""
         return self.log_probs()[answers]
 
-    def sample(self, count: int, *, generator: torch.Generator) -> Tensor:
-        """The numbers of `count` answers, (B,)."""
-        probs = self.log_probs().exp().cpu()
-        drawn = probs.multinomial(count, replacement=True, generator=generator)
-        return drawn.to(self.logits.device)
-
-
-class AnswerPolicy(nn.Module):
-    """A language model that answers one request.
-
-    Args:
-        model: is trained where the policy is.
-        request: ids, with what every text begins with.
-        end: the token that ends an answer.
-        longest: tokens of an answer at most, the end token included; one that has not ended by then
-            is cut, and counts as another answer than any that has.
-    """
-
-    def __init__(self, model: nn.Module, request: Ids, *, end: int, longest: int):
-        super().__init__()
-        self.model, self.request = model, [int(token) for token in request]
-        self.end, self.longest = end, longest
-
-    def batch(self, answers: Sequence[Ids]) -> Answers:
-        """Answers, as ids, in the form that the policy reads."""
-        device = device_of(self.model)
-        batch = answer_batch([(self.request, answer) for answer in answers])
-        inputs, targets, mask = (part.to(device) for part in batch)
-        return inputs, targets, mask
-
-    def forward(self, inputs: Tensor, targets: Tensor, mask: Tensor) -> Tensor:
-        """The log-probabilities of answers, (B,), from a `batch` of them."""
-        return answer_log_probs(self.model, (inputs, targets, mask))
-
-    def sample(self, count: int, *, generator: torch.Generator) -> Answers:
-        """A batch of `count` answers."""
-        texts = generate(
-            self.model,
-            [self.request] * count,
-            max_new_tokens=self.longest,
-            stop=self.end,
-            generator=generator,
-        )
-        return self.batch([text[len(self.request) :] for text in texts])
-
 
 # ---- below the surface -----------------------------------------------------------------------
-
-
-def _apply(model: Callable[..., Tensor], items: Tensor | tuple[Tensor, ...]) -> Tensor:
-    return model(*items) if isinstance(items, tuple) else model(items)
-
-
-def _without_dropout(policy: nn.Module, answers: Tensor | tuple[Tensor, ...]) -> Tensor:
-    """The log-probabilities as for drawing, with gradients: rho = 1 until the policy has moved."""
-    with evaluating(policy), torch.enable_grad():
-        return _apply(policy, answers)
 
 
 def _check(*tensors: Tensor, beta: float = 1.0) -> None:
