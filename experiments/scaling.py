@@ -1,11 +1,11 @@
 """Is it the number of parameters, or how they are used? Models of equal size and other shape.
 
-The recipe of results/gpt2, in a quarter of its steps. About 34 thousand parameters are spent on one
-layer of 40 channels, on two of 32, or on nine of 16; and 16 channels stand in one layer and in two
-as well, so that depth grows alone. Each shape has its own learning rate, searched on a seed of its
-own, by validation loss, until the best of them has a worse one on both sides. In two controls the
-nine layers have one head instead of four, or read twice as much. Each seed draws its own text, and
-all are scored on the texts of results/gpt2. A quarter of an hour of one core.
+The recipe of results/gpt2, in fewer steps. About 34 thousand parameters are spent on one layer of
+40 channels, on two of 32, or on nine of 16; and 16 channels stand in one layer as well, so that
+depth grows alone. Each shape has its own learning rate, searched on a seed of its own, by
+validation loss, until the best of them has a worse one on both sides. In two controls the nine
+layers have one head instead of four, or read twice as much. Each seed draws its own text, and all
+are scored on texts that were drawn apart. Nine minutes of one core.
 """
 
 import statistics
@@ -26,7 +26,7 @@ from src.texts.microworld_words import END
 
 RECIPE = read_toml(Path(__file__).parents[1] / "results" / "gpt2" / "recipe.toml")
 WORLD = world_of(RECIPE)
-SHAPES = ((1, 40), (2, 32), (9, 16), (1, 16), (2, 16))  # (layers, channels)
+SHAPES = ((1, 40), (2, 32), (9, 16), (1, 16))  # (layers, channels)
 HEADS, CONTEXT, BATCH, VALIDATION = 4, 64, 32, 20
 RATES = (3e-3, 1e-2, 3e-2)
 TEXTS_SEED = 10_099  # as in experiments/gpt2.py
@@ -34,15 +34,14 @@ TEXTS_SEED = 10_099  # as in experiments/gpt2.py
 
 @dataclass(frozen=True)
 class Settings:
-    seeds: tuple = (0, 1, 2, 3, 4)
-    control_seeds: tuple = (0, 1, 2)
+    seeds: tuple = (0, 1, 2)
     searching: int = 100
-    steps: int = 1_000
-    read: int = 1_000  # texts for the loss
+    steps: int = 600
+    read: int = 500  # texts for the loss
     at_most: int = 6  # rates in a search
 
 
-QUICK = Settings(seeds=(0, 1), control_seeds=(0, 1), steps=6, read=10, at_most=3)
+QUICK = Settings(seeds=(0, 1), steps=6, read=10, at_most=3)
 
 
 def drawn(seed):
@@ -133,15 +132,12 @@ def searched(cells, layers, channels):
 def find(cells):
     settings, found = cells.settings, []
     rates = {shape: cells(searched, layers=shape[0], channels=shape[1]) for shape in SHAPES}
-    arms = [(*shape, HEADS, settings.steps, settings.seeds) for shape in SHAPES]
-    arms += [
-        (9, 16, 1, settings.steps, settings.control_seeds),
-        (9, 16, HEADS, 2 * settings.steps, settings.control_seeds),
-    ]
-    for layers, channels, heads, steps, seeds in arms:
+    arms = [(*shape, HEADS, settings.steps) for shape in SHAPES]
+    arms += [(9, 16, 1, settings.steps), (9, 16, HEADS, 2 * settings.steps)]
+    for layers, channels, heads, steps in arms:
         about = {"layers": layers, "channels": channels, "heads": heads, "steps": steps}
         about["rate"] = rates[layers, channels]["best"]
-        several = [about | {"seed": seed} for seed in seeds]
+        several = [about | {"seed": seed} for seed in settings.seeds]
         found += [
             one | other for one, other in zip(several, cells.all(trained, several), strict=True)
         ]
