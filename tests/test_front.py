@@ -19,7 +19,7 @@ INDEX = (ROOT / "book" / "index.md").read_text(encoding="utf-8")
 CHAPTERS = chapters(ROOT)
 WORDS = (
     "no one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
-    "sixteen seventeen"
+    "sixteen seventeen eighteen"
 )
 
 
