@@ -17,7 +17,8 @@ from test_notebooks import ANY
 from src.tools import places
 from src.tools.places import place_of
 
-BUILT_FROM = ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "src", "results", "book")
+BUILT_FROM = ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md")
+BUILT_FROM += ("src", "results", "book", "live")
 INSTALL = ("install", "--quiet", "--no-deps", "--no-build-isolation", "--disable-pip-version-check")
 LIMIT = 300  # seconds for a cell
 # Chapters that run in seconds: one reads texts of its own, one what was recorded.
