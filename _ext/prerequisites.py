@@ -81,12 +81,14 @@ def columns(found, titles, addresses, captions):
     number = {each.label: i for i, each in enumerate(found, 1)}
     lines = []
     for part, caption in enumerate(captions):
-        lines.append(f'<p class="part-{part}">{escape(caption)}</p>\n<ol>')
-        for each in (each for each in found if each.part == part):
-            n, below = number[each.label], sorted(number[label] for label in needs[each.label])
+        here = [each for each in found if each.part == part]
+        first = number[here[0].label]
+        lines.append(f'<p class="part-{part}">{escape(caption)}</p>\n<ol start="{first}">')
+        for each in here:
+            below = sorted(number[label] for label in needs[each.label])
             link = f'<a href="{escape(addresses[each.label])}">{escape(titles[each.label])}</a>'
             on = f"<small>needs {', '.join(map(str, below))}</small>" if below else ""
-            lines.append(f'<li value="{n}">{link} {on}</li>')
+            lines.append(f"<li>{link} {on}</li>")
         lines.append("</ol>")
     return "\n".join(['<div class="builds-on">', *lines, "</div>"])
 
