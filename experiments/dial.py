@@ -48,6 +48,7 @@ from torch import nn
 from torch.nn import functional
 from torch.optim import AdamW
 
+from experiments.shared.tables import percent, with_results
 from src.gpt import zero_shot
 from src.gpt.gpt2 import GPT, GPTConfig
 from src.gpt.optimisation import cosine, linear_decay, parameter_groups
@@ -55,7 +56,6 @@ from src.likelihood.batches import Batches
 from src.likelihood.fitting import fit
 from src.texts.microworld import MicroWorld
 from src.texts.microworld_words import COUNTRIES, END, PEOPLE, PLACES
-from src.tools.intervals import interval
 
 SHARES = (0.0, 0.001, 0.01, 0.05, 0.4)
 RANDOM = (0.05, 0.4)  # the shares of the arms whose answers are drawn at random
@@ -418,15 +418,6 @@ def find(cells):
         "tuned": with_results(tunings, cells.all(tuned, tunings)),
         "counted": with_results(of_counting, cells.all(counted, of_counting)),
     }
-
-
-def with_results(about, found):
-    return [one | other for one, other in zip(about, found, strict=True)]
-
-
-def percent(values):
-    each = interval(values)
-    return f"{100 * each.mean:.1f} ± {100 * each.half:.1f}"
 
 
 def table(kept):

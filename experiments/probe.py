@@ -31,6 +31,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits as cross_entrop
 from torch.optim import AdamW
 from torch.special import entr
 
+from experiments.shared.tables import percent, with_results
 from next_token.run_config import RunConfig
 from next_token.runs import batches_of
 from src.gpt.gpt2 import GPT
@@ -38,7 +39,6 @@ from src.gpt.optimisation import cosine, parameter_groups
 from src.gpt.released import open_run, read_toml, world_of
 from src.likelihood.fitting import fit
 from src.texts.microworld_words import BLAME, END, PRAISE
-from src.tools.intervals import interval
 
 RELEASED = Path(__file__).parents[1] / "results" / "gpt1"
 RECIPE = read_toml(RELEASED / "recipe.toml")
@@ -325,15 +325,6 @@ def find(cells):
     }
 
 
-def with_results(about, found):
-    return [one | other for one, other in zip(about, found, strict=True)]
-
-
-def told(values):
-    each = interval(values)
-    return f"{100 * each.mean:.1f} ± {100 * each.half:.1f}"
-
-
 def table(kept):
     exact, depths = kept["exact"], sorted({each["depth"] for each in kept["networks"]})
     names = ["embeddings", *(f"after block {depth}" for depth in depths[1:])]
@@ -348,7 +339,7 @@ def table(kept):
     ]
     for steps in dict.fromkeys(each["steps"] for each in kept["networks"]):
         cells = [
-            told(
+            percent(
                 [
                     each["share"]
                     for each in kept["networks"]
@@ -372,6 +363,6 @@ def table(kept):
     ]
     for depth in depths[1:]:
         there = [each for each in kept["used"] if each["depth"] == depth]
-        cells = [told([e[way] for e in there]) for way in ("untouched", "turned", "elsewhere")]
+        cells = [percent([e[way] for e in there]) for way in ("untouched", "turned", "elsewhere")]
         lines.append(f"| {depth} | " + " | ".join(cells) + " |")
     return lines
