@@ -120,7 +120,7 @@ def index(app, idle):
                 others = [*title.split(": "), *others]
             for name in {name for each in others for name in phrases(each)}:
                 names.setdefault(name, []).append(len(listed))
-            size = 180 if page == GLOSSARY else 90
+            size = 180 if page == GLOSSARY else 75
             short = text if len(text) <= size else text[:size].rpartition(" ")[0] + " …"
             listed.append([len(pages) - 1, anchor, title, short])
     return {"pages": pages, "sections": listed, "words": found, "names": names}
