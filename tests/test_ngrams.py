@@ -1,25 +1,12 @@
 """`src.likelihood.ngrams`: counts worked by hand, and back-off against a loop over contexts."""
 
 import math
-from collections import Counter, defaultdict
 
 import numpy as np
 import pytest
-import torch
+from test_smoothing import ABAC, A, B, C, Slow, random_stream
 
-from src.likelihood.ngrams import BackOffModel, count_contexts, count_ngrams
-
-A, B, C = 0, 1, 2
-ABAC = [A, B, A, B, A, C, A]  # after A: B twice, C once; after B: A twice; after C: A once
-
-
-def random_stream(length, size, *, seed, end=None):
-    """Skewed tokens, so that some contexts are frequent and some unseen."""
-    generator = np.random.default_rng(seed)
-    ids = generator.choice(size, length, p=generator.dirichlet(np.full(size, 0.7)))
-    if end is not None:
-        ids[0] = ids[-1] = end
-    return ids.tolist()
+from src.likelihood.ngrams import BackOffModel, count_ngrams
 
 
 def back_off(ids, order, size, end=None):
@@ -28,19 +15,10 @@ def back_off(ids, order, size, end=None):
 
 def by_loop(ids, order, end, token, before):
     """Drop the oldest token until the context was seen, and divide its counts."""
-
-    def padded(text):
-        if end in text:
-            last = len(text) - 1 - text[::-1].index(end)
-            text = [end] * order + text[last + 1 :]
-        return tuple(text[max(0, len(text) - order + 1) :])
-
-    followers = defaultdict(Counter)
-    for counted in count_contexts(ids, order=order, end=end):
-        for (context, following), n in counted.items():
-            followers[context][following] = n
-    context = padded(before)
-    while context and not followers[context]:
+    slow = Slow(ids, order, max(ids) + 1, end=end)
+    followers = {context: row for rows in slow.counts for context, row in rows.items()}
+    context = slow.context(before)
+    while context and context not in followers:
         context = context[1:]
     return followers[context][token] / followers[context].total()
 
@@ -59,14 +37,15 @@ def test_the_pairs_of_a_short_stream_are_counted():
 def test_the_fast_count_is_that_of_the_formula(length, first, end):
     """Also of a stream that does not begin with an end token, and of one shorter than an n-gram."""
     ids = [first, *random_stream(length, 5, seed=0, end=end)]
-    slow = count_contexts(ids, order=5, end=end)
+    slow = Slow(ids, 5, 5, end=end).counts
     words = [()]  # the tokens of each n-gram, by its number
     for grams, counted in zip(
         count_ngrams(ids, order=5, vocabulary_size=5, end=end), slow, strict=True
     ):
         pairs = [(words[c], k % 5) for c, k in zip(grams.context, grams.keys, strict=True)]
         fast = dict(zip(pairs, grams.counts.tolist(), strict=True))
-        assert {gram: n for gram, n in fast.items() if n} == counted
+        slowly = {(c, w): n for c, row in counted.items() for w, n in row.items()}
+        assert {gram: n for gram, n in fast.items() if n} == slowly
         shorter, words = words, [(*context, token) for context, token in pairs]
         assert [text[0] for text in words] == grams.first.tolist()
         assert [shorter[number] for number in grams.suffix] == [text[1:] for text in words]
@@ -93,20 +72,3 @@ def test_an_unseen_context_speaks_as_the_shorter_one():
 def test_an_unseen_token_after_a_seen_context_is_impossible():
     assert back_off(ABAC, 2, 4).score([A, 3]).tolist() == [math.inf]
     assert back_off(ABAC, 2, 4).score([3, A])[0] == pytest.approx(math.log(2))  # 3 of 6
-
-
-def test_scores_rows_and_logits_of_back_off_are_one_model():
-    model = back_off(random_stream(83, 5, seed=2, end=0), 4, 5, 0)
-    new = torch.tensor(random_stream(3 * 11, 5, seed=3)).reshape(3, 11)
-    logits = model(new)
-    assert torch.allclose(logits.exp().sum(-1), torch.ones(3, 11, dtype=torch.float64))
-    picked = logits[:, :-1].gather(-1, new[:, 1:, None])[..., 0].numpy()
-    assert np.allclose(-model.score(new), picked)
-    for t in range(11):
-        assert np.allclose(model.log_probs(new[1, : t + 1]), logits[1, t])
-
-
-def test_the_first_levels_make_the_back_off_of_lower_order():
-    ids, new = random_stream(83, 5, seed=0), random_stream(29, 5, seed=1)
-    levels = count_ngrams(ids, order=4, vocabulary_size=5)
-    assert np.array_equal(BackOffModel.of(levels[:2]).score(new), back_off(ids, 2, 5).score(new))

@@ -18,11 +18,8 @@ from src.likelihood.ngrams import count_ngrams
 from src.likelihood.smoothing import (
     ESTIMATORS,
     NgramModel,
-    add_k,
-    discounted,
     em_weights,
     estimated_discount,
-    interpolated,
 )
 
 
@@ -320,6 +317,9 @@ def test_relative_frequencies_and_add_k_agree_with_nltk(order):
         ({"ids": [0, -1]}, "got ids from -1 to 0"),
         ({"estimator": "good-turing"}, "among .* got 'good-turing'"),
         ({"estimator": "interpolated"}, "expected held_out"),
+        ({"estimator": "add-k", "k": -1.0}, "0 <= k .* got k=-1.0"),
+        ({"estimator": "add-k", "k": math.nan}, "got k=nan"),
+        ({"discount": 1.1}, "discount from 0 to 1, .*discount=1.1"),
         ({"estimator": "interpolated", "held_out": [1]}, "at least 2 tokens"),
         ({"end": 4}, "end from 0 to 3, got .*end=4"),
     ],
@@ -337,26 +337,12 @@ def test_ids_must_be_integers():
         fit(ABAC, 2, 4, "kneser-ney").log_probs([1.0])
 
 
-@pytest.mark.parametrize(
-    ("estimate", "values", "message"),
-    [
-        (lambda grams, k: add_k(grams, k, 3), (-1.0, math.inf, math.nan), "finite k"),
-        (interpolated, (-0.1, 1.1), "weight from 0"),
-        (discounted, (-0.1, 1.5, math.nan), "discount from 0"),
-    ],
-)
-def test_what_makes_no_distribution_is_refused(estimate, values, message):
-    (grams,) = count_ngrams([0, 1, 2, 0], order=1, vocabulary_size=3)
-    for value in values:
-        with pytest.raises(ValueError, match=message):
-            estimate(grams, value)
-
-
-@pytest.mark.parametrize("bound", [0, 1])
-def test_the_bounds_of_a_share_are_taken(bound):
-    (grams,) = count_ngrams([0, 1, 2, 0], order=1, vocabulary_size=3)
-    for table in (add_k(grams, 0, 3), interpolated(grams, bound), discounted(grams, bound)):
-        assert float(table.mass.sum() + table.left[0]) == pytest.approx(1)
+@pytest.mark.parametrize("discount", [0.0, 0.3, 1.0])
+def test_a_chosen_discount_is_that_of_every_length(discount):
+    model = fit(ABAC, 2, 4, "absolute", discount=discount)
+    assert model.parameters == (discount, discount)
+    single = [max(n - discount, 0) / 6 + discount * 3 / 6 / 4 for n in (3, 2, 1, 0)]
+    assert np.exp(model.log_probs([])) == pytest.approx(single)
 
 
 @pytest.mark.parametrize("method", ["log_probs", "score", "__call__"])

@@ -12,7 +12,7 @@ same function, `score`:
 `ENTRIES` lists the models with the chapters that introduce them. A chapter opens with the rows of
 all chapters before it, which are fitted and scored again (nothing is typed), and adds its own:
 
-    ledger = before("surprise")                   # the table so far; a cell shows it
+    ledger = before("ngrams")                     # the table so far; a cell shows it
     ledger.add("frequencies of pairs")            # a model of ENTRIES, by its name
     total(score(my_model, small_english_text()))  # what my own version of it needs
 
@@ -26,6 +26,7 @@ Used from the chapter `likelihood/text_probability` on.
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any, NamedTuple
 
 import torch
@@ -165,11 +166,6 @@ def uniform(text: Text) -> Callable[[Tensor], Tensor]:
     return lambda ids: torch.zeros(1, device=ids.device).expand(*ids.shape, text.vocabulary_size)
 
 
-def true_table(text: Text) -> MarkovSource | None:
-    """The law of the text, where it is known."""
-    return text.law
-
-
 def counts(text: Text, *, order: int, **smoothing: Any) -> NgramModel:
     """Smoothed counts of n-grams, as `NgramModel.fit` makes them."""
     ids, size = text.train.tolist(), text.vocabulary_size
@@ -192,8 +188,7 @@ def pairs_from_half(text: Text) -> NgramModel:
 def back_off(text: Text) -> BackOffModel:
     """Relative frequencies after the longest context of up to two tokens that was seen."""
     ids, size = text.train.tolist(), text.vocabulary_size
-    levels = count_ngrams(ids, order=3, vocabulary_size=size, end=0)
-    return BackOffModel.of(levels, end=0)
+    return BackOffModel.of(count_ngrams(ids, order=3, vocabulary_size=size, end=0), end=0)
 
 
 def kneser_ney(text: Text) -> NgramModel:
@@ -232,22 +227,9 @@ def window_network(text: Text) -> WindowMLP:
     return network
 
 
-CHAPTERS = (
-    "text_probability",
-    "maximum_likelihood",
-    "surprise",
-    "ngrams",
-    "smoothing",
-    "gradient_descent",
-    "neural",
-    "back_propagation",
-    "overfitting",
-    "description_length",
-    "evaluation",
-)
 ENTRIES = (
     Entry("text_probability", "uniform", uniform),
-    Entry("text_probability", "the true table", true_table),
+    Entry("text_probability", "the true table", lambda text: text.law),
     Entry("maximum_likelihood", "frequencies of tokens", functools.partial(frequencies, order=1)),
     Entry("maximum_likelihood", "frequencies of pairs", functools.partial(frequencies, order=2)),
     Entry("ngrams", "back-off, order 3", back_off),
@@ -326,11 +308,13 @@ class Ledger:
 
 
 def before(chapter: str) -> Ledger:
-    """The ledger with the models of all chapters before one, each fitted and scored again."""
-    earlier, ledger = CHAPTERS[: CHAPTERS.index(chapter)], Ledger()
-    for entry in ENTRIES:
-        if entry.chapter in earlier:
-            ledger.add(entry.model)
+    """The ledger up to the first model of a chapter, each model fitted and scored again.
+
+    Of a chapter that adds none, it has all models.
+    """
+    ledger = Ledger()
+    for entry in takewhile(lambda entry: entry.chapter != chapter, ENTRIES):
+        ledger.add(entry.model)
     return ledger
 
 

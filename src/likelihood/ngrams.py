@@ -11,10 +11,9 @@ that all count models share; the module `smoothing` fills the same tables in oth
 
     p(w | c) = mass(c w) + left(c) q(w),      sum_w mass(c w) + left(c) = 1.
 
-`count_contexts` counts as the formula says, in dictionaries. `count_ngrams` counts the same in
-arrays, fast enough for millions of tokens: there an n-gram is numbered by the pair (number of its
-first tokens, last token). Such numbers stay below the length of the stream, so no order is too
-high for 64 bits.
+`count_ngrams` counts in arrays, fast enough for millions of tokens: an n-gram is numbered by the
+pair (number of its first tokens, last token). Such numbers stay below the length of the stream, so
+no order is too high for 64 bits.
 
 Axes: T positions, V vocabulary, G different n-grams of one length. Source: Shannon 1948, section 3.
 Derived in the chapter `likelihood/ngrams`.
@@ -22,10 +21,8 @@ Derived in the chapter `likelihood/ngrams`.
 
 from __future__ import annotations
 
-from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 import numpy as np
@@ -34,35 +31,7 @@ if TYPE_CHECKING:
     import torch
 
 
-# ---- counting, as the formula says ---------------------------------------------------------------
-
-
-def count_contexts(
-    ids: Sequence[int], *, order: int, end: int | None = None
-) -> list[Counter[tuple[tuple[int, ...], int]]]:
-    """N(c w) as {(context, token): count}, for contexts of 0, 1, …, `order` - 1 tokens.
-
-    The first token is context only: in the stream 0 1 1 0 the tokens 1, 1, 0 are predicted.
-
-    >>> count_contexts([0, 1, 1, 0], order=2)[1]
-    Counter({((0,), 1): 1, ((1,), 1): 1, ((1,), 0): 1})
-
-    Args:
-        ids: (T,); the stream.
-        order: the greatest length of an n-gram, at least 1.
-        end: the end token. A context that would reach before it is filled up with it instead,
-            so that no document helps to predict the next. None: the stream is one document.
-    """
-    counts: list[Counter] = [Counter() for _ in range(order)]
-    context: deque[int] = deque(maxlen=order - 1)  # it forgets its oldest token
-    for token, following in pairwise(ids):
-        context.extend([token] * order if token == end else [token])
-        for k in range(len(context) + 1):
-            counts[k][tuple(context)[len(context) - k :], following] += 1
-    return counts
-
-
-# ---- counting, fast ------------------------------------------------------------------------------
+# ---- counting ------------------------------------------------------------------------------------
 
 
 class Grams(NamedTuple):
@@ -96,12 +65,16 @@ class Grams(NamedTuple):
 def count_ngrams(
     ids: Sequence[int], *, order: int, vocabulary_size: int, end: int | None = None
 ) -> list[Grams]:
-    """What `count_contexts` counts, in arrays: the n-grams of 1, 2, …, `order` tokens.
+    """N(c w): the n-grams of 1, 2, …, `order` tokens in a stream, and how often each was predicted.
+
+    The first token is context only: in the stream 0 1 1 0 the tokens 1, 1, 0 are predicted.
 
     Args:
-        ids, order: as for `count_contexts`.
+        ids: (T,); the stream.
+        order: the greatest length of an n-gram, at least 1.
         vocabulary_size: V.
-        end: as for `count_contexts`.
+        end: the end token. A context that would reach before it is filled up with it instead,
+            so that no document helps to predict the next. None: the stream is one document.
     Returns:
         One entry for each length, the shortest first. Single tokens are all there, counted or not,
         and so is at each length the n-gram of end tokens, since it is a context.
@@ -179,15 +152,16 @@ class MassTable(NamedTuple):
         return np.where(self.keys[places] == keys, places, len(self.keys) - 1)
 
 
-def relative_frequencies(grams: Grams) -> MassTable:
-    """N(c w) / N(c .), with nothing left where c was seen, and all of it where it was not.
+def relative_frequencies(grams: Grams, weight: float = 1.0) -> MassTable:
+    """m N(c w) / N(c .), with 1 - m left where c was seen, and all of it where it was not.
 
     Args:
         grams: the n-grams of one length.
+        weight: m, from 0 to 1.
     """
     totals = grams.totals()
-    mass = quotient(grams.counts, totals[grams.context], 0.0)
-    return MassTable.of(grams, mass, np.where(totals > 0, 0.0, 1.0))
+    mass = weight * quotient(grams.counts, totals[grams.context], 0.0)
+    return MassTable.of(grams, mass, np.where(totals > 0, 1.0 - weight, 1.0))
 
 
 @dataclass(frozen=True, eq=False)

@@ -56,32 +56,11 @@ def add_k(grams: Grams, k: float, vocabulary_size: int) -> MassTable:
         grams: the n-grams of one length.
         k: what is added to each count, at least 0.
         vocabulary_size: V.
-    Raises:
-        ValueError: a k below 0, or without end.
     Source: Lidstone 1920. Derived as a posterior mean in the chapter.
     """
-    if not 0 <= k < math.inf:
-        raise ValueError(f"expected a finite k of at least 0, got {k}")
     denominators = grams.totals() + k * vocabulary_size
     mass = quotient(grams.counts, denominators[grams.context], 0.0)
     return MassTable.of(grams, mass, quotient(k * vocabulary_size, denominators, 1.0))
-
-
-def interpolated(grams: Grams, weight: float) -> MassTable:
-    """m N(c w) / N(c .), with 1 - m left to the shorter context.
-
-    Args:
-        grams: the n-grams of one length.
-        weight: m, from 0 to 1.
-    Raises:
-        ValueError: a weight below 0 or above 1.
-    Source: Jelinek and Mercer 1980.
-    """
-    if not 0 <= weight <= 1:
-        raise ValueError(f"expected a weight from 0 to 1, got {weight}")
-    totals = grams.totals()
-    mass = weight * quotient(grams.counts, totals[grams.context], 0.0)
-    return MassTable.of(grams, mass, np.where(totals > 0, 1.0 - weight, 1.0))
 
 
 def discounted(grams: Grams, discount: float) -> MassTable:
@@ -92,12 +71,8 @@ def discounted(grams: Grams, discount: float) -> MassTable:
     Args:
         grams: the n-grams of one length.
         discount: D, from 0 to 1.
-    Raises:
-        ValueError: a discount below 0 or above 1.
     Source: Ney, Essen and Kneser 1994.
     """
-    if not 0 <= discount <= 1:
-        raise ValueError(f"expected a discount from 0 to 1, got {discount}")
     totals = grams.totals()
     kept = np.maximum(grams.counts - discount, 0.0)
     mass = quotient(kept, totals[grams.context], 0.0)
@@ -136,18 +111,19 @@ def continuation_counts(grams: Grams, longer: Grams, *, end: int | None = None) 
 
 
 def em_weights(
-    probs: np.ndarray, seen: np.ndarray, base: float, *, steps: int = 200, tolerance: float = 1e-9
+    probs: np.ndarray, seen: np.ndarray, base: Any, *, steps: int = 200, tolerance: float = 1e-9
 ) -> tuple[np.ndarray, list[float]]:
     """The weights under which held-out tokens are likeliest, by expectation-maximisation.
 
     A token is drawn by walking from the longest context down. Where the context was seen, a coin
-    with probability m_k says whether to take the token there; at the bottom any token is as likely.
+    with probability m_k says whether to take the token there; at the bottom any token is as likely,
+    or as likely as another model says.
     Each step counts the tosses and heads expected given the tokens: m_k = heads / tosses.
 
     Args:
         probs: (K, T); what each length of context, shortest first, gives to each held-out token.
         seen: (K, T), boolean; whether that context has counts.
-        base: the probability at the bottom, 1 / V.
+        base: the probability at the bottom, 1 / V; or (T,), what another model gives to each token.
         steps: at most so many.
         tolerance: stop when a step gains less, in nats per token.
     Returns:
@@ -219,7 +195,7 @@ class NgramModel(BackOffModel):
             vocabulary_size: V.
             end: the end token, which closes every document and stands before the first one. A
                 context never reaches before it. None: the stream is one document.
-            smoothing: estimator, k and held_out, as for `from_counts`.
+            smoothing: estimator, k, discount and held_out, as for `from_counts`.
         Raises:
             ValueError: a stream of fewer than two tokens, an id or `end` outside the vocabulary,
                 order below 1; and as for `from_counts`.
@@ -236,6 +212,7 @@ class NgramModel(BackOffModel):
         end: int | None = None,
         estimator: str = "kneser-ney",
         k: float = 1.0,
+        discount: float | None = None,
         held_out: Sequence[int] | None = None,
     ) -> NgramModel:
         """Smooth counts that are there already: `levels[:n]` makes the model of order n.
@@ -245,23 +222,30 @@ class NgramModel(BackOffModel):
             end: as for `fit`.
             estimator: one of `ESTIMATORS`.
             k: what "add-k" adds to each count.
+            discount: D of every length, for "absolute" and "kneser-ney"; None: `estimated_discount`
+                of each.
             held_out: (T',) other tokens of the same kind, from which "interpolated" learns its
                 weights.
         Raises:
-            ValueError: an unknown estimator, k below 0, no held-out tokens for "interpolated".
+            ValueError: an unknown estimator, k below 0, a discount below 0 or above 1, no held-out
+                tokens for "interpolated".
         """
+        if not (0 <= k < math.inf and (discount is None or 0 <= discount <= 1)):
+            raise ValueError(f"expected 0 <= k and a discount from 0 to 1, got {k=}, {discount=}")
         size, parameters = len(levels[0].keys), np.zeros(0)
-        if estimator == "maximum-likelihood":
-            tables = [relative_frequencies(grams) for grams in levels]
-        elif estimator == "add-k":
+        if estimator in UNIFORM_BELOW:
+            k = k if estimator == "add-k" else 0
             tables = [add_k(grams, k, size) for grams in levels]
         elif estimator == "interpolated":
             parameters = _held_out_weights(levels, held_out, size, end)
-            tables = [interpolated(*pair) for pair in zip(levels, parameters, strict=True)]
+            tables = [relative_frequencies(*pair) for pair in zip(levels, parameters, strict=True)]
         elif estimator in ("absolute", "kneser-ney"):
             if estimator == "kneser-ney":
-                levels = _continued(levels, end)
-            parameters = np.array([estimated_discount(grams.counts) for grams in levels])
+                counts = [continuation_counts(*pair, end=end) for pair in pairwise(levels)]
+                below = [g._replace(counts=n) for g, n in zip(levels, counts, strict=False)]
+                levels = [*below, levels[-1]]
+            estimated = [estimated_discount(grams.counts) for grams in levels]
+            parameters = np.array(estimated if discount is None else [discount] * len(levels))
             tables = [discounted(*pair) for pair in zip(levels, parameters, strict=True)]
         else:
             raise ValueError(f"expected an estimator among {ESTIMATORS}, got {estimator!r}")
@@ -274,15 +258,6 @@ class NgramModel(BackOffModel):
         if self.estimator in UNIFORM_BELOW:
             return np.where(reached, mass + left / self.vocabulary_size, shorter)
         return mass + left * shorter
-
-
-def _continued(levels: Sequence[Grams], end: int | None) -> list[Grams]:
-    """The levels with continuation counts at every length but the greatest."""
-    continued = [
-        grams._replace(counts=continuation_counts(grams, longer, end=end))
-        for grams, longer in pairwise(levels)
-    ]
-    return [*continued, levels[-1]]
 
 
 def _held_out_weights(
