@@ -16,7 +16,6 @@ from src.gpt.preferences import (
     dpo_loss,
     dpo_nats,
     leave_one_out,
-    ppo_loss,
     preference_loss,
     reinforce_loss,
     tilted,
@@ -101,34 +100,8 @@ def test_no_gradient_goes_through_advantages():
     assert torch.equal(log_probs.grad, -advantages)
 
 
-def test_ppos_only_gradient_is_that_of_the_policy_as_it_is_now():
-    """It is -rho A where nothing is clipped, the gradient of the loss whatever A depends on."""
-    log_probs, shift = table(1).requires_grad_(), 0.1 * torch.linspace(-1, 1, K)
-    old, advantages = (table(1) - shift).requires_grad_(), table(2).requires_grad_()
-    ppo_loss(log_probs, old, advantages).sum().backward()
-    assert old.grad is advantages.grad is None
-    assert torch.allclose(log_probs.grad, -shift.exp() * advantages)
-
-
 def test_leave_one_out_by_hand():
     assert torch.allclose(leave_one_out(tensor(1, 2, 6)), tensor(-3, -1.5, 4.5))
-
-
-def test_the_cases_of_ppo_by_hand():
-    """The slope is d loss / d log pi = -rho A where nothing is clipped."""
-    cases = [  # ratio, advantage, loss, slope
-        (1.5, 1.0, -1.2, 0.0),  # good, already more than 1.2 as likely: no further
-        (1.5, -1.0, 1.5, 1.5),  # bad, and more likely: back
-        (0.5, 1.0, -0.5, -0.5),  # good, and less likely: back
-        (0.5, -1.0, 0.8, 0.0),  # bad, already less than 0.8 as likely: no further
-        (1.1, 2.0, -2.2, -2.2),  # inside
-        (0.9, -2.0, 1.8, 1.8),
-    ]
-    ratio, advantage, loss, slope = tensor(*cases).T
-    log_probs = (0.3 * ratio).log().requires_grad_()
-    found = ppo_loss(log_probs, tensor(*[0.3] * 6).log(), advantage)
-    assert torch.allclose(found, loss)
-    assert torch.allclose(torch.autograd.grad(found.sum(), log_probs)[0], slope)
 
 
 # ---- direct preference optimisation ----------------------------------------------------------
@@ -173,8 +146,6 @@ NONE, FEW = torch.zeros(K), torch.zeros(K - 1)
         (lambda: preference_loss(NONE, NONE, FEW), "of one shape"),
         (lambda: preference_loss(NONE, NONE[:1]), "of one shape"),  # no silent broadcasting
         (lambda: reinforce_loss(NONE, FEW), "of one shape"),
-        (lambda: ppo_loss(NONE, NONE, FEW), "of one shape"),
-        (lambda: ppo_loss(NONE, FEW, NONE), "of one shape"),
         (lambda: dpo_loss(NONE, NONE, FEW, NONE, beta=1.0), "of one shape"),
         (lambda: leave_one_out(tensor(1)), "2 answers or more"),
     ],
@@ -191,7 +162,6 @@ def test_what_cannot_be_is_refused(work, message):
         ((0.0, math.nan), "finite beta", lambda x: aim(NONE, NONE, NONE, beta=x)),
         ((0.0, math.nan), "finite beta", lambda x: dpo_loss(NONE, NONE, NONE, NONE, beta=x)),
         ((-0.1, 1.1), "from 0", lambda x: preference_loss(NONE, NONE, NONE + x)),
-        ((0.0, 1.0, -0.2, math.nan), "a clip", lambda x: ppo_loss(NONE, NONE, NONE, clip=x)),
     ],
 )
 def test_a_number_out_of_range_is_refused(wrong, message, function):

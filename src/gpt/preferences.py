@@ -5,7 +5,6 @@
     aim           J(pi) = E_pi[r] - beta KL(pi || pi0)
     optimum       pi*(y) = pi0(y) exp(r(y) / beta) / Z              `tilted`
     REINFORCE     -A log pi(y),   A = r - beta log(pi / pi0) - baseline,   y drawn from pi
-    PPO           -min(rho A, clip(rho, 1 - eps, 1 + eps) A),   rho = pi / pi_old
     DPO           preference loss with r = beta log(pi / pi0): Z cancels in the difference
 
 An answer is one action: its log-probability is the sum of those of its tokens. Functions take
@@ -13,8 +12,8 @@ log-probabilities and know of no model. A policy is a module that gives the log-
 answers, (B,); the loss of DPO has a form for `fitting.fit`, `dpo_nats`.
 
 Axes: B answers or comparisons, K answers that can be listed, T positions, C channels.
-Source: Bradley and Terry 1952; Williams 1992; Schulman et al. 2017; Ouyang et al. 2022;
-Rafailov et al. 2023. Derived in the chapter `gpt/preferences`.
+Source: Bradley and Terry 1952; Williams 1992; Ouyang et al. 2022; Rafailov et al. 2023.
+Derived in the chapter `gpt/preferences`.
 """
 
 import math
@@ -162,30 +161,6 @@ def reinforce_loss(log_probs: Tensor, advantages: Tensor) -> Tensor:
     """
     _check(log_probs, advantages)
     return -advantages.detach() * log_probs
-
-
-def ppo_loss(
-    log_probs: Tensor, old_log_probs: Tensor, advantages: Tensor, *, clip: float = 0.2
-) -> Tensor:
-    """-min(rho A, clip(rho, 1 - eps, 1 + eps) A), rho = pi / pi_old, of each answer, (B,).
-
-    With eps = 0.2: rho = 1.5, A = 1 gives -1.2 and no gradient; rho = 1.5, A = -1 gives 1.5. At
-    rho = 1 its gradient is that of `reinforce_loss`.
-
-    Args:
-        log_probs: (B,); of the policy as it is now.
-        old_log_probs: (B,); of the policy that drew the answers.
-        advantages: (B,).
-        clip: eps, above 0 and below 1.
-    Raises:
-        ValueError: the shapes differ, or clip is out of range.
-    Source: Schulman et al. 2017, equation 7.
-    """
-    _check(log_probs, old_log_probs, advantages)
-    if not 0 < clip < 1:
-        raise ValueError(f"expected a clip above 0 and below 1, got {clip}")
-    ratio, advantages = (log_probs - old_log_probs.detach()).exp(), advantages.detach()
-    return -torch.minimum(ratio * advantages, ratio.clamp(1 - clip, 1 + clip) * advantages)
 
 
 # ---- direct preference optimisation ----------------------------------------------------------
