@@ -126,7 +126,7 @@ def test_the_head_of_a_chapter_has_its_times_its_question_and_a_row_of_goals():
 
 
 def test_a_strip_stands_below_the_times_with_how_far_we_are():
-    head, strip, lead, *_ = head_of(box("strip", [nodes.strong("", "7"), nodes.Text(" bytes")]))
+    strip = head_of(box("strip", [nodes.strong("", "7"), nodes.Text(" bytes")]))[1]
     assert strip["classes"] == ["strip"]
     bar = '<progress max="7" value="2" aria-label="Chapter 2 of 7"></progress>'
     assert strip.astext() == f"{bar}\n\n7 bytes"
