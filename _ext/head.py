@@ -48,24 +48,18 @@ class ShowHead(SphinxPostTransform):
         lead = nodes.container("", *question.children[1:], classes=["lead", "question"])
         opens = f'<details class="objectives"><summary>{GOALS}</summary>'
         row = [nodes.raw("", text, format="html") for text in (opens, "</details>")]
-        if strip := boxes.get("strip"):
-            done, all_steps = self.step()
-            said = f"Chapter {done} of {all_steps}"
-            bar = f'<progress max="{all_steps}" value="{done}" aria-label="{said}"></progress>'
-            line = nodes.container("", *strip.children[1:], classes=["strip"])
-            line.insert(0, nodes.raw("", bar, format="html"))
-            strip.parent.remove(strip)
-            put(question, head, line, lead)
-        else:
-            put(question, head, lead)
+        put(question, head, *([self.strip(boxes["strip"])] if "strip" in boxes else []), lead)
         put(goals, row[0], *goals.children[1:], row[1])
 
-    def step(self):
-        """How far this chapter is on the way that its strip shows, and how long that way is."""
-        page = self.env.docname
-        way = way_of(page)
-        pages = [each.page for each in chapters(Path(self.app.confdir)) if way_of(each.page) == way]
-        return 1 + pages.index(page), len(pages)
+    def strip(self, box):
+        """One line: a bar that says how far this chapter is, and the text of the box."""
+        page, all_chapters = self.env.docname, chapters(Path(self.app.confdir))
+        pages = [each.page for each in all_chapters if way_of(each.page) == way_of(page)]
+        done = 1 + pages.index(page)
+        said = f'max="{len(pages)}" value="{done}" aria-label="Chapter {done} of {len(pages)}"'
+        bar = nodes.raw("", f"<progress {said}></progress>", format="html")
+        box.parent.remove(box)
+        return nodes.container("", bar, *box.children[1:], classes=["strip"])
 
 
 def way_of(page):
