@@ -1,12 +1,22 @@
 """The head of a chapter: how long it takes, what of its code is shown, its question, its goals.
 
-In the source these are two boxes, the question and the objectives, as JupyterLab shows them. On the
+In the source these are boxes, the question and the objectives, as JupyterLab shows them. On the
 page the times and the switch stand in one line below the title, the question leads, and goals,
 needs and modules are one folded row. `_static/reader.js` moves the switch; without it the page
 shows its key code.
+
+A third box, of class `strip`, is one line on what runs through all chapters of a part, with what
+this chapter adds to it in bold. On the page a bar shows how far we are, and a reader may guess
+what is bold before `reader.js` shows it. In the part on GPT the line begins with the nats above the
+floor that a record knows.
 """
 
+import json
+from pathlib import Path
+from statistics import fmean
+
 from docutils import nodes
+from prerequisites import chapters
 from sphinx.transforms.post_transforms import SphinxPostTransform
 
 SWITCH = """<div class="code-switch" role="group" aria-label="Code on the page">
@@ -14,6 +24,8 @@ SWITCH = """<div class="code-switch" role="group" aria-label="Code on the page">
 <button type="button" data-code="key">Key code</button>
 <button type="button" data-code="all">All code</button></div>"""
 GOALS = "Goals, what you need, and the modules"
+TOGETHER = {"attention": "tokens"}  # folders whose chapters follow one example
+RIVALS = "counting {:.2f}, a GPT after a minute {:.2f}, after five {:.2f}"  # of the record
 
 
 class ShowHead(SphinxPostTransform):
@@ -25,10 +37,10 @@ class ShowHead(SphinxPostTransform):
         boxes = {
             kind: each
             for each in self.document.findall(nodes.admonition)
-            for kind in ("question", "objectives")
+            for kind in ("question", "objectives", "strip")
             if kind in each["classes"]
         }
-        if len(boxes) < 2:
+        if not {"question", "objectives"} <= boxes.keys():
             return
         question, goals = boxes["question"], boxes["objectives"]
         time = next(p for p in goals.findall(nodes.paragraph) if p.astext().startswith("Time"))
@@ -40,8 +52,33 @@ class ShowHead(SphinxPostTransform):
         lead = nodes.container("", *question.children[1:], classes=["lead", "question"])
         opens = f'<details class="objectives"><summary>{GOALS}</summary>'
         row = [nodes.raw("", text, format="html") for text in (opens, "</details>")]
-        put(question, head, lead)
+        put(question, head, *([self.strip(boxes["strip"])] if "strip" in boxes else []), lead)
         put(goals, row[0], *goals.children[1:], row[1])
+
+    def strip(self, box):
+        """One line: a bar that says how far this chapter is, and the text of the box."""
+        page, all_chapters = self.env.docname, chapters(Path(self.app.confdir))
+        pages = [each.page for each in all_chapters if way_of(each.page) == way_of(page)]
+        done = 1 + pages.index(page)
+        said = f'max="{len(pages)}" value="{done}" aria-label="Chapter {done} of {len(pages)}"'
+        bar = nodes.raw("", f"<progress {said}></progress>", format="html")
+        box.parent.remove(box)
+        known = above_floor(Path(self.app.confdir)) if way_of(page) == "gpt" else ""
+        text = nodes.paragraph("", known)
+        return nodes.container("", bar, text, *box.children[1:], classes=["strip"])
+
+
+def above_floor(root):
+    """How far above the floor counting and a small GPT are, in nats per token."""
+    record = (root / "results" / "above_floor" / "result.json").read_text(encoding="utf-8")
+    means = [fmean(gaps) for gaps in json.loads(record)["above"].values()]
+    return f"Nats per token above the floor: {RIVALS.format(*means)}."
+
+
+def way_of(page):
+    """The name of the chapters that follow one example, of a page among them."""
+    folder = Path(page).parent.name
+    return TOGETHER.get(folder, folder)
 
 
 def put(box, *parts):
