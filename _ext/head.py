@@ -1,12 +1,19 @@
 """The head of a chapter: how long it takes, what of its code is shown, its question, its goals.
 
-In the source these are two boxes, the question and the objectives, as JupyterLab shows them. On the
+In the source these are boxes, the question and the objectives, as JupyterLab shows them. On the
 page the times and the switch stand in one line below the title, the question leads, and goals,
 needs and modules are one folded row. `_static/reader.js` moves the switch; without it the page
 shows its key code.
+
+A third box, of class `strip`, is one line on what runs through all chapters of a part, with what
+this chapter adds to it in bold. On the page a bar shows how far we are, and a reader may guess
+what is bold before `reader.js` shows it.
 """
 
+from pathlib import Path
+
 from docutils import nodes
+from prerequisites import chapters
 from sphinx.transforms.post_transforms import SphinxPostTransform
 
 SWITCH = """<div class="code-switch" role="group" aria-label="Code on the page">
@@ -14,6 +21,7 @@ SWITCH = """<div class="code-switch" role="group" aria-label="Code on the page">
 <button type="button" data-code="key">Key code</button>
 <button type="button" data-code="all">All code</button></div>"""
 GOALS = "Goals, what you need, and the modules"
+TOGETHER = {"attention": "tokens"}  # folders whose chapters follow one example
 
 
 class ShowHead(SphinxPostTransform):
@@ -25,10 +33,10 @@ class ShowHead(SphinxPostTransform):
         boxes = {
             kind: each
             for each in self.document.findall(nodes.admonition)
-            for kind in ("question", "objectives")
+            for kind in ("question", "objectives", "strip")
             if kind in each["classes"]
         }
-        if len(boxes) < 2:
+        if not {"question", "objectives"} <= boxes.keys():
             return
         question, goals = boxes["question"], boxes["objectives"]
         time = next(p for p in goals.findall(nodes.paragraph) if p.astext().startswith("Time"))
@@ -40,8 +48,30 @@ class ShowHead(SphinxPostTransform):
         lead = nodes.container("", *question.children[1:], classes=["lead", "question"])
         opens = f'<details class="objectives"><summary>{GOALS}</summary>'
         row = [nodes.raw("", text, format="html") for text in (opens, "</details>")]
-        put(question, head, lead)
+        if strip := boxes.get("strip"):
+            done, all_steps = self.step()
+            said = f"Chapter {done} of {all_steps}"
+            bar = f'<progress max="{all_steps}" value="{done}" aria-label="{said}"></progress>'
+            line = nodes.container("", *strip.children[1:], classes=["strip"])
+            line.insert(0, nodes.raw("", bar, format="html"))
+            strip.parent.remove(strip)
+            put(question, head, line, lead)
+        else:
+            put(question, head, lead)
         put(goals, row[0], *goals.children[1:], row[1])
+
+    def step(self):
+        """How far this chapter is on the way that its strip shows, and how long that way is."""
+        page = self.env.docname
+        way = way_of(page)
+        pages = [each.page for each in chapters(Path(self.app.confdir)) if way_of(each.page) == way]
+        return 1 + pages.index(page), len(pages)
+
+
+def way_of(page):
+    """The name of the chapters that follow one example, of a page among them."""
+    folder = Path(page).parent.name
+    return TOGETHER.get(folder, folder)
 
 
 def put(box, *parts):

@@ -47,6 +47,23 @@ function offerSwitch() {
   showCode(page.dataset.code);
 }
 
+/* What a strip says in bold may be guessed first: Enter, or leaving the field, shows it. */
+function askForGuesses() {
+  for (const hidden of document.querySelectorAll(".strip strong")) {
+    const field = Object.assign(document.createElement("input"), { ariaLabel: "Your guess", placeholder: "guess", size: 6 });
+    field.addEventListener("change", () => field.blur());
+    field.addEventListener("focus", () =>
+      field.addEventListener("blur", () => {
+        const guess = document.createElement("span");
+        guess.className = "guess";
+        guess.textContent = field.value.trim() && ` (you: ${field.value.trim()})`;
+        field.replaceWith(hidden, guess);
+      }, { once: true }),
+    );
+    hidden.replaceWith(field);
+  }
+}
+
 /* Of a table with more than eight rows five stand on the page, and a button shows the others. */
 function foldTables() {
   for (const table of document.querySelectorAll("article section .cell_output table")) {
@@ -256,6 +273,7 @@ addEventListener("afterprint", () => {
 document.addEventListener("DOMContentLoaded", () => {
   offerSwitch();
   foldTables();
+  askForGuesses();
   offerPreviews();
   document.querySelectorAll("article :is(dl.glossary, table.topics)").forEach(offerFinder);
   // The theme's names do not hold the words that stand below these two on a phone.

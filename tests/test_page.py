@@ -17,7 +17,7 @@ from finish import (
     without_idle_scripts,
     without_plain_spans,
 )
-from head import ShowHead
+from head import ShowHead, way_of
 from pygments.styles import get_style_by_name
 from pygments.token import Token
 from sphinx import addnodes
@@ -103,22 +103,34 @@ def test_a_bar_says_what_is_behind_it_whatever_the_tags_of_the_cell():
         assert cell_of("assert a", hidden=hidden) == ["checked: 1 assertion holds"]
 
 
-def test_the_head_of_a_chapter_has_its_times_its_question_and_a_row_of_goals():
-    def box(kind, *texts):
-        title = nodes.title("", kind)
-        parts = [nodes.paragraph("", "", *each) for each in texts]
-        return nodes.admonition("", title, *parts, classes=[kind])
+def box(kind, *texts):
+    parts = [nodes.paragraph("", "", *each) for each in texts]
+    return nodes.admonition("", nodes.title("", kind), *parts, classes=[kind])
 
+
+def head_of(*more):
     time = [nodes.strong("", "Time"), nodes.Text(": about 5 minutes to read")]
     goals = box("objectives", [nodes.Text("You will.")], time)
-    page = nodes.container("", box("question", [nodes.Text("Why?")]), goals)
-    ShowHead.run(SimpleNamespace(document=page))
-    head, lead, opens, goal, closes = page.children
+    page = nodes.container("", box("question", [nodes.Text("Why?")]), *more, goals)
+    ShowHead.run(SimpleNamespace(document=page, step=lambda: (2, 7)))
+    return page.children
+
+
+def test_the_head_of_a_chapter_has_its_times_its_question_and_a_row_of_goals():
+    head, lead, opens, goal, closes = head_of()
     assert (head["classes"], lead["classes"]) == (["chapter-head"], ["lead", "question"])
     assert head.children[0].astext() == "About 5 minutes to read"
     assert (lead.astext(), goal.astext()) == ("Why?", "You will.")
     assert opens.astext().startswith('<details class="objectives">')
     assert closes.astext() == "</details>"
+
+
+def test_a_strip_stands_below_the_times_with_how_far_we_are():
+    strip = head_of(box("strip", [nodes.strong("", "7"), nodes.Text(" bytes")]))[1]
+    assert strip["classes"] == ["strip"]
+    bar = '<progress max="7" value="2" aria-label="Chapter 2 of 7"></progress>'
+    assert strip.astext() == f"{bar}\n\n7 bytes"
+    assert way_of("book/attention/heads") == way_of("book/tokens/bpe") != way_of("book/gpt/gpt2")
 
 
 CARD = {"says": "nats <per> token", "lines": [{"tried": "as shown", "mean": 1, "half": 0.5}]}
