@@ -24,7 +24,7 @@ from jupyter_cache.readers import get_reader
 from kernels import use_local_sockets
 from nbclient.exceptions import CellTimeoutError, DeadKernelError
 from seen import executed
-from shares import expected, foretold, together
+from shares import expected
 from sphinx_external_toc.parsing import parse_toc_yaml
 from verdict import faults, stopped_at
 
@@ -81,9 +81,8 @@ def execute_all(states, workers, limit, root=ROOT):
     """Execute these chapters side by side, the longest first; what is wrong with them."""
     names = {path: path.relative_to(root).as_posix() for path in states}
     shares = expected(names.values())
-    duration = foretold(together(shares, workers))
     count = f"{len(states)} chapters" if len(states) > 1 else "1 chapter"
-    print(f"   {count} to execute, up to {workers} side by side: {duration}", flush=True)
+    print(f"   {count} to execute, up to {workers} side by side", flush=True)
     cache, spawn = get_cache(str(root / CACHE)), get_context("spawn")
     found = []
     with ProcessPoolExecutor(workers, mp_context=spawn, initializer=use_local_sockets) as pool:

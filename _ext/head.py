@@ -7,10 +7,13 @@ shows its key code.
 
 A third box, of class `strip`, is one line on what runs through all chapters of a part, with what
 this chapter adds to it in bold. On the page a bar shows how far we are, and a reader may guess
-what is bold before `reader.js` shows it.
+what is bold before `reader.js` shows it. In the part on GPT the line begins with the nats above the
+floor that a record knows.
 """
 
+import json
 from pathlib import Path
+from statistics import fmean
 
 from docutils import nodes
 from prerequisites import chapters
@@ -22,6 +25,7 @@ SWITCH = """<div class="code-switch" role="group" aria-label="Code on the page">
 <button type="button" data-code="all">All code</button></div>"""
 GOALS = "Goals, what you need, and the modules"
 TOGETHER = {"attention": "tokens"}  # folders whose chapters follow one example
+RIVALS = "counting {:.2f}, a GPT after a minute {:.2f}, after five {:.2f}"  # of the record
 
 
 class ShowHead(SphinxPostTransform):
@@ -48,24 +52,27 @@ class ShowHead(SphinxPostTransform):
         lead = nodes.container("", *question.children[1:], classes=["lead", "question"])
         opens = f'<details class="objectives"><summary>{GOALS}</summary>'
         row = [nodes.raw("", text, format="html") for text in (opens, "</details>")]
-        if strip := boxes.get("strip"):
-            done, all_steps = self.step()
-            said = f"Chapter {done} of {all_steps}"
-            bar = f'<progress max="{all_steps}" value="{done}" aria-label="{said}"></progress>'
-            line = nodes.container("", *strip.children[1:], classes=["strip"])
-            line.insert(0, nodes.raw("", bar, format="html"))
-            strip.parent.remove(strip)
-            put(question, head, line, lead)
-        else:
-            put(question, head, lead)
+        put(question, head, *([self.strip(boxes["strip"])] if "strip" in boxes else []), lead)
         put(goals, row[0], *goals.children[1:], row[1])
 
-    def step(self):
-        """How far this chapter is on the way that its strip shows, and how long that way is."""
-        page = self.env.docname
-        way = way_of(page)
-        pages = [each.page for each in chapters(Path(self.app.confdir)) if way_of(each.page) == way]
-        return 1 + pages.index(page), len(pages)
+    def strip(self, box):
+        """One line: a bar that says how far this chapter is, and the text of the box."""
+        page, all_chapters = self.env.docname, chapters(Path(self.app.confdir))
+        pages = [each.page for each in all_chapters if way_of(each.page) == way_of(page)]
+        done = 1 + pages.index(page)
+        said = f'max="{len(pages)}" value="{done}" aria-label="Chapter {done} of {len(pages)}"'
+        bar = nodes.raw("", f"<progress {said}></progress>", format="html")
+        box.parent.remove(box)
+        known = above_floor(Path(self.app.confdir)) if way_of(page) == "gpt" else ""
+        text = nodes.paragraph("", known)
+        return nodes.container("", bar, text, *box.children[1:], classes=["strip"])
+
+
+def above_floor(root):
+    """How far above the floor counting and a small GPT are, in nats per token."""
+    record = (root / "results" / "above_floor" / "result.json").read_text(encoding="utf-8")
+    means = [fmean(gaps) for gaps in json.loads(record)["above"].values()]
+    return f"Nats per token above the floor: {RIVALS.format(*means)}."
 
 
 def way_of(page):

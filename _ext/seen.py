@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from dependencies import RUNS_TESTS, digest, kept, state_of_chapter
 from provenance import git
-from shares import expected, foretold, keep, seconds, together
+from shares import expected, keep
 
 EXECUTED = Path("_build", "chapters.json")  # {chapter: its state}, by `make book`
 
@@ -75,9 +75,7 @@ class Seen:
         node.workerinput["left_out"] = sorted(self.left_out)
 
     def pytest_report_header(self):
-        workers = self.config.getoption("numprocesses", 1) or 1
-        duration = foretold(together(expected(seconds().keys() - self.left_out), workers))
-        return f"{duration}; {len(self.left_out)} chapters were executed by `make book`"
+        return f"{len(self.left_out)} chapters were executed by `make book`"
 
     def pytest_ignore_collect(self, collection_path):
         left_out = any(collection_path == self.root / name for name in self.left_out)

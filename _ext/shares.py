@@ -1,4 +1,4 @@
-"""How many work side by side, and how long it takes: ``python _ext/shares.py`` prints the first.
+"""How many work side by side, and what takes longest: ``python _ext/shares.py`` prints the first.
 
 `seconds.json` keeps the seconds that each chapter and each module of tests took on a quiet machine.
 ``pytest --nbval --measure book tests`` writes the file; given some of these, it renews theirs only.
@@ -6,7 +6,6 @@
 
 import json
 import os
-from math import ceil, floor
 from pathlib import Path
 from statistics import median
 
@@ -14,7 +13,6 @@ import psutil
 
 KEPT = Path(__file__).with_name("seconds.json")
 MEMORY = 4 * 2**30  # bytes that a chapter may take
-LEEWAY = 1.2  # times as long, or as short
 MOST = 8  # workers: with more, all would wait for the longest chapter
 
 
@@ -53,17 +51,6 @@ def expected(names):
     kept = seconds()
     usual = median(kept.values()) if kept else 10.0
     return {name: kept.get(name, usual) for name in names}
-
-
-def together(shares, workers):
-    """Seconds for all of these: they are shared, but one of them is not."""
-    return max(sum(shares.values()) / workers, *shares.values(), 0.0)
-
-
-def foretold(duration):
-    """A duration in words; a machine may become busy, or quiet."""
-    least, most = floor(duration / 60 / LEEWAY), ceil(duration * LEEWAY / 60)
-    return f"{least} to {most} min" if duration > 60 else "less than a minute"
 
 
 if __name__ == "__main__":

@@ -17,12 +17,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from src.gpt.data_quality import (
-    QUALITY_RULES,
     NearDuplicate,
     candidate_probability,
     jaccard,
     near_duplicates,
-    quality_filter,
     remove_near_duplicates,
 )
 from src.texts import corpora
@@ -119,48 +117,6 @@ def test_a_document_of_exactly_n_words_has_one_ngram():
     assert len(word_ngrams(" ".join("abcdefghij"))) == 3
     with pytest.raises(ValueError, match="got n=0"):
         word_ngrams("a", 0)
-
-
-# --- quality filter ---
-
-PROSE = [
-    f"The {a} of the house and the {b} that have come with it will be told of in time."
-    for a, b in (("owner", "dog"), ("keeper", "cat"), ("lord", "horse"), ("maid", "bird"))
-]
-GOOD_TEXT = "\n".join(PROSE)
-
-
-EDGES = {
-    "fewer than 50 words": ("ab " * 50, "ab " * 49),
-    "mean word not of 3 to 10 letters": ("abc " * 9, "abc " * 9 + "a"),
-    "over 20 % without a letter": ("a b c d 1", "a b c d 1 2"),
-    "fewer than 2 stop words": ("be that", "be be"),
-    "over 30 % repeated lines": ("\n".join("abcdefgabc"), "\n".join("abcdefabcd")),
-}
-
-
-@pytest.mark.parametrize("rule", QUALITY_RULES)
-def test_the_thresholds_are_those_of_the_source(rule):
-    """Just inside and just outside: 50 words, 3 and 10 letters, 80 %, 2 stop words, 30 %."""
-    inside, outside = EDGES[rule]
-    assert QUALITY_RULES[rule](inside)
-    assert not QUALITY_RULES[rule](outside)
-    if "letters" in rule:
-        assert QUALITY_RULES[rule]("a" * 10)
-        assert not QUALITY_RULES[rule]("a" * 11)
-
-
-def test_good_documents_are_kept_as_they_stand_and_in_order():
-    one, two = (Document(title, GOOD_TEXT + f"\n  {title}  ") for title in ("b", "a"))
-    bad = [Document("bad", text) for text in ("No.", "", " \n", "...")]
-    refused = tuple((document, "fewer than 50 words") for document in bad)
-    assert quality_filter([one, *bad, two]) == ((one, two), refused)
-
-
-def test_a_filter_takes_rules_of_ones_own():
-    yes, no = Document("a", "yes"), Document("b", "no")
-    rules = {"says no": lambda text: text != "no"}
-    assert quality_filter([yes, no], rules) == ((yes,), ((no, "says no"),))
 
 
 # --- near-duplicates ---

@@ -226,4 +226,3 @@ def test_shares_that_are_measured_anew_are_renewed_and_others_kept(tmp_path):
     shares.keep({"a": 1.0, "b": 2.04, "gone": 3.0}, tmp_path, kept)
     shares.keep({"a": 4.0}, tmp_path, kept)
     assert shares.seconds(kept) == {"a": 4.0, "b": 2.0}
-    assert shares.foretold(600) == "8 to 12 min"

@@ -2,6 +2,7 @@
 
 import json
 import re
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -112,7 +113,10 @@ def head_of(*more):
     time = [nodes.strong("", "Time"), nodes.Text(": about 5 minutes to read")]
     goals = box("objectives", [nodes.Text("You will.")], time)
     page = nodes.container("", box("question", [nodes.Text("Why?")]), *more, goals)
-    ShowHead.run(SimpleNamespace(document=page, step=lambda: (2, 7)))
+    app = SimpleNamespace(confdir=ROOT)
+    made = SimpleNamespace(document=page, app=app, env=SimpleNamespace(docname="book/tokens/bpe"))
+    made.strip = partial(ShowHead.strip, made)
+    ShowHead.run(made)
     return page.children
 
 
@@ -128,7 +132,7 @@ def test_the_head_of_a_chapter_has_its_times_its_question_and_a_row_of_goals():
 def test_a_strip_stands_below_the_times_with_how_far_we_are():
     strip = head_of(box("strip", [nodes.strong("", "7"), nodes.Text(" bytes")]))[1]
     assert strip["classes"] == ["strip"]
-    bar = '<progress max="7" value="2" aria-label="Chapter 2 of 7"></progress>'
+    bar = '<progress max="14" value="2" aria-label="Chapter 2 of 14"></progress>'
     assert strip.astext() == f"{bar}\n\n7 bytes"
     assert way_of("book/attention/heads") == way_of("book/tokens/bpe") != way_of("book/gpt/gpt2")
 

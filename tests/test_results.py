@@ -14,7 +14,6 @@ from provenance import provenance, told
 RESULTS = ROOT / "results"
 RELEASE = "0.1.0, d50c3c4"
 READ = re.compile(r"results\"?\)?\s*/\s*\"(\w+)\"")
-PLANNED = {"dial"}  # its plan is committed before its first cell is computed
 WRITTEN_BY = {"README.md": "hand", "gpu.md": "hand", "made.toml": "hand", "teeth.md": "make teeth"}
 SAID = {"commit", "clean", "command", "python", "torch", "flags", "processor", "threads", "date"}
 
@@ -120,7 +119,7 @@ def test_the_table_of_records_says_who_reads_them_and_what_made_them():
 def test_each_folder_is_of_a_program():
     programs = {path.stem for path in ROOT.glob("experiments/*.py") if path.stem[0] != "_"}
     assert {path.name for path in RESULTS.iterdir() if path.is_dir()} == {
-        *programs - PLANNED,
+        *programs,
         "benchmarks",
         "cards",
     }

@@ -1,90 +1,18 @@
-"""Which documents are worth reading, and which has the model as good as read already?
+"""Which documents has the model as good as read already?
 
     J(A, B)  = |A ∩ B| / |A ∪ B|                   of the word n-grams of two documents
     found    = 1 - (1 - J^rows)^bands              by hashes: the probability to be compared at all
 
-Documents are refused by simple rules (`quality_filter`), near-copies found by MinHash and removed
-(`remove_near_duplicates`). Chapter: `gpt/data_overlap`; on repeated text see Lee et al. 2022.
+Near-copies are found by MinHash and removed (`remove_near_duplicates`). Sources: Broder 1997; on
+repeated text Lee et al. 2022. Chapter: `gpt/data_overlap`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from ..texts.corpora import Document, word_ngrams, words
-
-# ---- rules ---------------------------------------------------------------------------------------
-
-
-class Filtered(NamedTuple):
-    """What `quality_filter` kept, and what it refused, each with the name of the rule."""
-
-    kept: tuple[Document, ...]
-    refused: tuple[tuple[Document, str], ...]
-
-
-_STOP_WORDS = frozenset(("the", "be", "to", "of", "and", "that", "have", "with"))
-
-
-def _is_long(text: str) -> bool:
-    return len(words(text)) >= 50
-
-
-def _has_usual_words(text: str) -> bool:
-    lengths = [len(word) for word in words(text)]
-    return 3 <= sum(lengths) / max(len(lengths), 1) <= 10
-
-
-def _has_letters(text: str) -> bool:
-    parts = text.split()
-    return sum(any(map(str.isalpha, part)) for part in parts) >= 0.8 * len(parts)
-
-
-def _has_sentences(text: str) -> bool:
-    return len(_STOP_WORDS.intersection(words(text))) > 1
-
-
-def _has_new_lines(text: str) -> bool:
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return len(set(lines)) >= 0.7 * len(lines)
-
-
-QUALITY_RULES: Mapping[str, Callable[[str], bool]] = {
-    "fewer than 50 words": _is_long,
-    "mean word not of 3 to 10 letters": _has_usual_words,
-    "over 20 % without a letter": _has_letters,
-    "fewer than 2 stop words": _has_sentences,
-    "over 30 % repeated lines": _has_new_lines,
-}
-
-
-def quality_filter(
-    documents: Iterable[Document], rules: Mapping[str, Callable[[str], bool]] = QUALITY_RULES
-) -> Filtered:
-    """The documents that pass every rule, and the others with the first rule that they broke.
-
-    The default rules are five of those that Rae et al. 2021 used for English web pages (appendix
-    A.1), with their thresholds. They look at the form of a text and know nothing of its worth.
-
-    >>> quality_filter([Document("a", "Yes!")]).refused[0][1]
-    'fewer than 50 words'
-
-    Args:
-        documents: are kept or refused as they stand, in their order.
-        rules: from the name of a fault to a function that is true of a text without it.
-    """
-    kept, refused = [], []
-    for document in documents:
-        broken = next((name for name, holds in rules.items() if not holds(document.text)), None)
-        if broken is None:
-            kept.append(document)
-        else:
-            refused.append((document, broken))
-    return Filtered(tuple(kept), tuple(refused))
-
-
-# ---- near duplicates -----------------------------------------------------------------------------
+from ..texts.corpora import Document, word_ngrams
 
 
 class NearDuplicate(NamedTuple):
