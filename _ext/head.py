@@ -63,9 +63,10 @@ class ShowHead(SphinxPostTransform):
         said = f'max="{len(pages)}" value="{done}" aria-label="Chapter {done} of {len(pages)}"'
         bar = nodes.raw("", f"<progress {said}></progress>", format="html")
         box.parent.remove(box)
-        known = above_floor(Path(self.app.confdir)) if way_of(page) == "gpt" else ""
-        text = nodes.paragraph("", known)
-        return nodes.container("", bar, text, *box.children[1:], classes=["strip"])
+        parts = [bar, *box.children[1:]]
+        if way_of(page) == "gpt":
+            parts.insert(1, nodes.paragraph("", above_floor(Path(self.app.confdir))))
+        return nodes.container("", *parts, classes=["strip"])
 
 
 def above_floor(root):
