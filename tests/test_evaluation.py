@@ -1,6 +1,6 @@
 """`src.likelihood.evaluation` against numbers worked by hand, a slow loop and identities.
 
-The wrong evaluators are in the chapter `likelihood/evaluation`, with the checks that catch each.
+The wrong evaluators are in the chapter `likelihood/units`, with the checks that catch each.
 """
 
 import functools

@@ -7,7 +7,7 @@ the model, and its score says little about text that is. Sizes are always counte
 `load("python-docs")` needs no network, and keeps what it has parsed beside the downloads.
 `load("shakespeare")` is fetched once, checked and kept, and `load(path)` reads a file of the
 reader's own. `deduplicate` removes copies; what else one may clean away before the split is in
-`gpt/data_quality`. Chapters: `likelihood/evaluation`, `gpt/data_overlap`; on repeated text see
+`gpt/data_quality`. Chapters: `likelihood/a_beats_b`, `gpt/data_overlap`; on repeated text see
 Lee et al. 2022.
 """
 
