@@ -5,7 +5,7 @@
     loss             = -(sum of log-probabilities) / (number of tokens), divided once, at the end
 
 Axes: B texts, T positions, V vocabulary. Logarithms are natural, so every figure is in nats.
-Derived in the chapter `likelihood/maximum_likelihood`.
+Derived in the chapters `likelihood/maximum_likelihood` and `likelihood/gradient_descent`.
 """
 
 from collections.abc import Iterable

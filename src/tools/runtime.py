@@ -3,7 +3,7 @@
 Two questions, two functions: where (`device`), and from which random numbers (`seed_everything`).
 One setting cannot be made from inside: PYTHONHASHSEED is read when Python starts, so nothing in
 `src` may depend on the order of a set. Why the order of a sum matters is shown in
-`likelihood/maximum_likelihood`.
+`gpt/optimisation`.
 """
 
 import os
