@@ -3,7 +3,8 @@
 They were tuned in runs of 800 steps. Here GPT-2's block, rotary positions and all switches together
 learn at half of their rates, with the first seeds of that record: the same batches, texts and
 operations. A fourth arm is GPT-2's block at its own rate with no positions at all, which says how
-much of what rotary positions gain comes from leaving out the table. Nine minutes of one core.
+much of what rotary positions gain comes from leaving out the table. An interrupt (Ctrl-C) ends it
+after the arms that are complete. Nine minutes of one core.
 """
 
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ import torch
 from experiments.adds_up import BASE, OPTIONS, TOGETHER, WORLD, batches, scorer, steps_of
 from experiments.adds_up import QUICK as OF_ADDS_UP
 from experiments.adds_up import Settings as OfAddsUp
-from experiments.shared.arms import around, curve
+from experiments.shared.arms import around, complete, curve
 from experiments.switches import MODEL
 from src.gpt.gpt2 import GPT, GPTConfig
 from src.texts.microworld import MicroWorld
@@ -47,17 +48,21 @@ def trained(cells, arm, seed):
 
 
 def find(cells):
-    runs = [(arm, seed) for seed in cells.settings.seeds for arm in ARMS]
-    found = {(arm, seed): cells(trained, arm=arm, seed=seed) for arm, seed in runs}
-    arms = {
-        arm: {
-            "rate": rate,
-            "steps": found[arm, cells.settings.seeds[0]]["steps"],
-            "scores": [found[arm, seed]["scores"] for seed in cells.settings.seeds],
+    seeds = list(cells.settings.seeds)
+
+    def run(arm):
+        for seed in seeds:
+            cells(trained, arm=arm, seed=seed)
+
+    found = {}
+    for arm in complete(ARMS, run):
+        several = [cells(trained, arm=arm, seed=seed) for seed in seeds]
+        found[arm] = {
+            "rate": ARMS[arm][1],
+            "steps": several[0]["steps"],
+            "scores": [each["scores"] for each in several],
         }
-        for arm, (_, rate) in ARMS.items()
-    }
-    return {"model": MODEL, "base": BASE, "seeds": cells.settings.seeds, "arms": arms}
+    return {"model": MODEL, "base": BASE, "seeds": seeds, "arms": found}
 
 
 def table(kept):
