@@ -359,7 +359,8 @@ def tokens_in(name):
     if name in UNKNOWN:
         return file_ranks(name)
     tokenizer = ours(name)
-    return [tokenizer.token_bytes(n) for n in set(tokenizer.ids) - {*tokenizer.specials.values()}]
+    numbers = set(range(tokenizer.vocabulary_size)) - {*tokenizer.specials.values()}
+    return [tokenizer.token_bytes(n) for n in sorted(numbers)]
 
 
 def described(cells, name):
