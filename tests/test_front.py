@@ -83,9 +83,8 @@ def test_the_shorter_paths_follow_the_order_of_the_book():
 
 
 # What a chapter names below *You need* although it comes later. A line goes when its first chapter
-# is rewritten: in_the_wild is cut in two, and a_real_model is read without those names.
+# is rewritten: a_real_model is read without those names.
 LATER = {
-    ("in_the_wild", "embeddings"),
     ("a_real_model", "norms_and_gates"),
     ("a_real_model", "fewer_keys"),
 }

@@ -13,6 +13,7 @@ from next_token.__main__ import main
 from next_token.chat import STOP, Message, chat_format_of
 from next_token.streaming import Reader, spelled, stream
 from src.gpt.sampling import temperature
+from src.texts.corpora import load
 from src.today.gguf_models import open_model
 from src.tokens.bpe import GPT2_PATTERN
 
@@ -55,7 +56,7 @@ def test_logits_are_those_of_transformers(real, theirs):
 
 @pytest.mark.parametrize("digits", [True, False], ids=["as published", "GPT-2's words"])
 def test_ids_are_those_of_transformers(real, theirs, digits, monkeypatch):
-    """On all texts of the conformance tests, as in those with special tokens off."""
+    """On all texts of the conformance tests, with special tokens off, and on documentation."""
     backend = theirs[1].backend_tokenizer
     kept = backend.pre_tokenizer
     try:
@@ -65,7 +66,8 @@ def test_ids_are_those_of_transformers(real, theirs, digits, monkeypatch):
         else:
             monkeypatch.setattr(real.tokenizer, "pattern", GPT2_PATTERN)
             real.tokenizer._cache.clear()
-        for text in ALL + DIGITS:
+        documents = [document.text for document in load("python-docs").documents[:400]]
+        for text in ALL + DIGITS + documents:
             assert real.tokenizer.encode(text) == backend.encode(text).ids, text
     finally:
         backend.pre_tokenizer, backend.encode_special_tokens = kept, False

@@ -1,4 +1,4 @@
-"""Vocabularies of released models in our encoder, beside `tiktoken` with its own patterns."""
+"""Vocabularies of released models in our encoder, beside `tiktoken` with their own patterns."""
 
 import gzip
 import json
@@ -7,17 +7,19 @@ from pathlib import Path
 import pytest
 
 from experiments.in_the_wild import mixed, theirs
+from src.texts.corpora import load
 from src.tokens import vocabularies
 from src.tokens.vocabularies import (
     VocabularyMissingError,
     parts,
     ranks_in,
+    ranks_of,
     released,
 )
 
 TEXTS = json.loads((Path(__file__).parent / "conformance/texts.json").read_text(encoding="utf-8"))
 ALL = [text for texts in TEXTS.values() for text in texts]
-INSTALLED = ("gpt2", "cl100k_base")
+INSTALLED = ("gpt2", "cl100k_base", "qwen")
 
 
 @pytest.fixture(scope="module", params=INSTALLED)
@@ -26,10 +28,11 @@ def both(request):
     return ours, theirs(request.param, ours)
 
 
-def test_ids_are_those_of_tiktoken_on_the_conformance_texts(both):
+def test_ids_are_those_of_tiktoken_on_the_conformance_texts_and_on_documentation(both):
     ours, their = both
-    assert len(ALL) > 250
-    assert [ours.encode(text) for text in ALL] == [their.encode_ordinary(text) for text in ALL]
+    texts = [*ALL, *(document.text for document in load("python-docs").documents[:400])]
+    assert len(texts) > 650
+    assert [ours.encode(text) for text in texts] == [their.encode_ordinary(text) for text in texts]
 
 
 def test_ids_are_those_of_tiktoken_on_a_mixed_text(both):
@@ -44,8 +47,10 @@ def test_a_text_comes_back(both):
     assert [ours.decode(ours.encode(text)) for text in ALL] == ALL
 
 
-def test_special_tokens_have_the_ids_of_tiktoken(both):
-    ours, their = both
+@pytest.mark.parametrize("name", ["gpt2", "cl100k_base"])
+def test_special_tokens_have_the_ids_of_tiktoken(name):
+    ours = released(name)
+    their = theirs(name, ours)
     named = {name: n for name, n in ours.specials.items() if not name.startswith("<|reserved")}
     assert named == {name: their.encode_single_token(name) for name in their.special_tokens_set}
     assert ours.vocabulary_size == their.n_vocab
@@ -55,6 +60,14 @@ def test_an_id_without_a_token_is_reserved():
     ours = released("cl100k_base")
     assert ours.specials["<|reserved_100256|>"] == 100_256
     assert 100_256 not in ours.encode("<|reserved_100256|>")
+
+
+def test_qwen_has_the_list_of_gpt4_in_its_order_without_numbers():
+    """What its report says of it: the same tokens, digits cut one by one, and many more tokens."""
+    theirs, old = ranks_of("qwen"), ranks_of("cl100k_base")
+    shared = [theirs[token] for token in sorted(old, key=old.get) if token in theirs]
+    assert shared == sorted(shared)
+    assert all(token.isdigit() for token in old.keys() - theirs.keys())
 
 
 def test_cl100k_cuts_capital_contractions_and_digits_in_threes():

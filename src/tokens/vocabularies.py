@@ -12,8 +12,9 @@ special tokens: no text becomes one of them.
 
 Sources: `tiktoken_ext/openai_public.py` of `tiktoken` 0.14 (digests, special tokens, the pattern of
 `o200k_base`; that of `cl100k_base` is written otherwise there, and gives the same ids in the
-tests); `tokenizer.py` of Llama 3, which has the pattern of `cl100k_base` as it stands here.
-Derived in the chapter `tokens/in_the_wild`.
+tests); `tokenizer.py` of Llama 3, which has the pattern of `cl100k_base` as it stands here;
+`qwen_tokenizer.py` of `dashscope` 2.0. Derived in the chapters `tokens/in_the_wild` and
+`tokens/who_pays`.
 """
 
 from __future__ import annotations
@@ -37,6 +38,9 @@ CL100K_PATTERN = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
+
+# Qwen's cuts digits one by one, and is GPT-4's otherwise.
+QWEN_PATTERN = CL100K_PATTERN.replace(r"\p{N}{1,3}", r"\p{N}")
 
 # A word has its marks, begins anew at a capital after small letters, and keeps its contraction.
 _OPTIONAL = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
@@ -86,6 +90,17 @@ _VOCABULARIES = {
             "<|endofprompt|>": 100276,
         },
     ),
+    "qwen": _Known(
+        "dashscope",
+        "dashscope",
+        {
+            "resources/qwen.tiktoken": (
+                "b2b1b8dfb5cc5f024bafc373121c6aba3f66f9a5a0269e243470a1de16a33186"
+            )
+        },
+        QWEN_PATTERN,
+        {END: 151643, "<|im_start|>": 151644, "<|im_end|>": 151645},
+    ),
     "o200k_base": _Known(
         "bpe-openai",
         "bpe_openai",
@@ -105,10 +120,10 @@ class VocabularyMissingError(FileNotFoundError):
 
 
 def released(name: str) -> BytePairTokenizer:
-    """The tokenizer of released models: GPT-2's, GPT-4's (`cl100k_base`), GPT-4o's (`o200k_base`).
+    """The tokenizer of released models: GPT-2's, GPT-4's (`cl100k_base`), Qwen's, GPT-4o's.
 
-    None of the packages' code is run. The last one, of 42 MB, is not among those that the book
-    installs.
+    The names are "gpt2", "cl100k_base", "qwen" and "o200k_base". None of the packages' code is run.
+    The last one's package, of 42 MB, is not among those that the book installs.
 
     Raises:
         ValueError: another name.
@@ -118,18 +133,31 @@ def released(name: str) -> BytePairTokenizer:
     if name == "gpt2":
         vocab, merges = _contents(known)  # which are as published
         return load_gpt2(_folder(known), names=(vocab, merges))
-    ranks = ranks_of(name)
+    return from_ranks(ranks_of(name), known.pattern, known.specials)
+
+
+def from_ranks(
+    ranks: Mapping[bytes, int], pattern: str, specials: Mapping[str, int]
+) -> BytePairTokenizer:
+    """The tokenizer of a list of ranks. Ids without a token, up to the last special, are reserved.
+
+    Args:
+        ranks: of all tokens, the 256 bytes among them: 0, 1, 2, …
+        pattern: how a text is cut into words.
+        specials: the ids of special tokens, greater than all ranks.
+    Raises:
+        ValueError: a token that no merge of earlier ones makes.
+    """
     spelled = [token for token in sorted(ranks, key=ranks.__getitem__) if len(token) > 1]
     tokens = [*(bytes([byte]) for byte in range(256)), *spelled]  # as numbered in our tokenizer
     numbers = {token: number for number, token in enumerate(tokens)}
     pairs = (parts(token, ranks) for token in spelled)
     merges = [(numbers[left], numbers[right]) for left, right in pairs]
-    # Ids that no token has, up to the last special one, are reserved.
-    named = {number: special for special, number in known.specials.items()}
-    unused = range(len(ranks), max(named) + 1)
-    specials = {named.get(number, f"<|reserved_{number}|>"): number for number in unused}
+    named = {number: special for special, number in specials.items()}
+    unused = range(len(ranks), max(named, default=0) + 1)
+    reserved = {named.get(number, f"<|reserved_{number}|>"): number for number in unused}
     ids = [ranks[token] for token in tokens]
-    return BytePairTokenizer(merges, specials, pattern=known.pattern, ids=ids)
+    return BytePairTokenizer(merges, reserved, pattern=pattern, ids=ids)
 
 
 def ranks_of(name: str) -> dict[bytes, int]:
