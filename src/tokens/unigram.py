@@ -227,7 +227,7 @@ def expect(
             for start, token in ending:
                 m = math.exp(alpha[start] + log_probs[token] + after)
                 counts[token] += frequency * m
-                losses[token] -= frequency * math.log1p(-min(m, _MOST))
+                losses[token] -= frequency * math.log1p(-m if m < _MOST else -_MOST)
     return Expectation(counts, losses, log_likelihood)
 
 
