@@ -13,8 +13,8 @@ token after input t is thus predicted from the inputs s … t (tau the context l
 
 Axes: B windows, T positions, V vocabulary, M documents. A model is any callable from ids, (B, T),
 to logits, (B, T, V), whose position t looks at no input after t. Derived in the chapters
-`likelihood/units` and `likelihood/a_beats_b`. Sources: the documentation of Hugging Face's transformers, "Perplexity of
-fixed-length models" (window and stride); Koehn 2004 (bootstrap).
+`likelihood/units` and `likelihood/a_beats_b`. Sources: the documentation of Hugging Face's
+transformers, "Perplexity of fixed-length models" (window and stride); Koehn 2004 (bootstrap).
 """
 
 import math
