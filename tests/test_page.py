@@ -132,7 +132,7 @@ def test_the_head_of_a_chapter_has_its_times_its_question_and_a_row_of_goals():
 def test_a_strip_stands_below_the_times_with_how_far_we_are():
     strip = head_of(box("strip", [nodes.strong("", "7"), nodes.Text(" bytes")]))[1]
     assert strip["classes"] == ["strip"]
-    bar = '<progress max="14" value="2" aria-label="Chapter 2 of 14"></progress>'
+    bar = '<progress max="15" value="2" aria-label="Chapter 2 of 15"></progress>'
     assert strip.astext() == f"{bar}\n\n7 bytes"
     assert way_of("book/attention/heads") == way_of("book/tokens/bpe") != way_of("book/gpt/gpt2")
 
