@@ -707,7 +707,7 @@ def test_panels_side_by_side_stand_below_one_another_on_a_phone(visit):
     visit.page.wait_for_function(stacked)
 
 
-@on("book/today/adds_up.html")
+@on("book/today/experts.html")
 def test_the_caption_of_a_wide_table_can_be_read_without_sliding(visit):
     visit.resize(PHONE)
     wide = visit.page.evaluate(
