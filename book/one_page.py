@@ -1,4 +1,4 @@
-"""A GPT on one page: `python one_page.py your.txt`. It needs torch alone."""
+"""A GPT on one page: python one_page.py your.txt. It needs torch alone."""
 
 import math
 import re
