@@ -73,9 +73,9 @@ CHANGES = [  # of a line that cannot be left out: sign, constant, index
     (r"\.(mT|T)\b", ""),
     (r"\.logsumexp\(-1\)", ".amax(-1)"),
     (r"\((\w+), (\w+)", r"(\2, \1"),
-    (r"\breturn (.*)", r"return 2 * (\1)"),
+    (r"\breturn (.*)", r"return -(\1)"),
     (r" in (.*):$", r" in list(\1)[1:]:"),
-    (r"= (.*)$", r"= 2 * (\1)"),
+    (r"= (.*)$", r"= -(\1)"),
 ]
 
 
