@@ -1,0 +1,113 @@
+"""The figures that one touches: they agree with `src`, and answer a hand and a key."""
+
+import json
+import math
+
+import pytest
+import torch
+from browsing import ROOT
+
+from src.attention.attention import scaled_dot_product_attention
+
+pytestmark = pytest.mark.site
+pytest_plugins = ["site_fixtures"]
+
+SCRIPTS = sorted((ROOT / "live").glob("*.js"))
+FIGURES = [path.stem for path in SCRIPTS if f"figures.{path.stem} =" in path.read_text("utf-8")]
+
+
+def modules_of(figure):
+    """The modules that its page names, in order, and the page."""
+    for path in sorted((ROOT / "book").rglob("*.md")):
+        for line in path.read_text(encoding="utf-8").splitlines():
+            if line.startswith(":::{live}") and line.split()[-1] == figure:
+                return line.split()[1:], path
+    raise ValueError(f"no page has the figure {figure!r}")
+
+
+@pytest.fixture
+def open_page(context):
+    """An empty page with some modules, and a figure on it, if one is named."""
+    opened = []
+
+    def open_it(*modules, figure=None):
+        page = context.new_page()
+        opened.append(page)
+        page.faults = []
+        page.on("pageerror", lambda error: page.faults.append(str(error)))
+        page.set_content('<main lang="en"></main>')
+        for name in modules_of(figure)[0] if figure else modules:
+            page.add_script_tag(path=ROOT / "live" / f"{name}.js")
+        if figure:
+            page.evaluate(f"nextToken.figures.{figure}(document.querySelector('main'))")
+        return page
+
+    yield open_it
+    for page in opened:
+        assert not page.faults
+        page.close()
+
+
+def test_attention_is_that_of_src(open_page):
+    page = open_page("attention")
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(50):
+        n, d, e = torch.randint(1, 7, (3,), generator=generator).tolist()
+        draw = [
+            torch.randn(*shape, generator=generator).double() * 5
+            for shape in [(d,), (n, d), (n, e)]
+        ]
+        allowed = torch.rand(n, generator=generator) < 0.7
+        allowed[0] = True
+        given = json.dumps([part.tolist() for part in (*draw, allowed)])
+        found = page.evaluate(f"nextToken.attention(...{given})")
+        output, weights = scaled_dot_product_attention(draw[0][None], *draw[1:], mask=allowed[None])
+        assert torch.allclose(
+            torch.tensor(found["output"], dtype=torch.float64), output[0], atol=1e-9, rtol=0
+        )
+        assert torch.allclose(
+            torch.tensor(found["weights"], dtype=torch.float64), weights[0], atol=1e-9, rtol=0
+        )
+
+
+def test_a_step_of_attention_begins_as_its_chapter_has_it(open_page):
+    page = open_page(figure="attention_step")
+    assert page.locator("tbody .share").all_inner_texts() == ["0.12", "0.67", "0.21", *["0.00"] * 3]
+    assert "0.67" in page.locator("output").inner_text()
+
+
+def test_a_number_is_changed_by_hand_and_by_key_and_comes_back(open_page):
+    page = open_page(figure="attention_step")
+    number = page.get_by_role("spinbutton", name="query of sat, number 1")
+    number.click(position={"x": 10, "y": 4})
+    assert number.inner_text() == "2"
+    for _ in range(9):
+        number.press("ArrowDown")
+    assert number.inner_text() == "−3"
+    page.get_by_role("button", name="cat, seen").click()
+    assert page.locator("tbody .share").nth(1).inner_text() == "0.00"
+    page.get_by_role("button", name="As it was").click()
+    assert page.locator("tbody .share").nth(1).inner_text() == "0.67"
+
+
+def test_without_the_root_the_best_key_takes_more(open_page):
+    page = open_page(figure="attention_step")
+    page.get_by_role("button", name="1", exact=True).click()
+    share = math.exp(3) / (1 + math.exp(3) + math.exp(1))
+    assert page.locator("tbody .share").nth(1).inner_text() == f"{share:.2f}"
+    page.get_by_role("button", name="sat, seen").click()
+    page.get_by_role("button", name="the, seen").click()
+    page.get_by_role("button", name="cat, seen").click()  # the last that is seen stays
+    assert page.locator("tbody .share").nth(1).inner_text() == "1.00"
+
+
+@pytest.mark.parametrize("figure", FIGURES)
+def test_a_figure_is_small_and_fits_a_phone(open_page, figure):
+    modules, _ = modules_of(figure)
+    assert sum((ROOT / "live" / f"{name}.js").stat().st_size for name in modules) < 150_000
+    page = open_page(figure=figure)
+    style = (ROOT / "_static" / "custom.css").read_text(encoding="utf-8")
+    page.add_style_tag(content=f"{style} body {{ margin: 16px }}")
+    page.evaluate("document.querySelector('main').className = 'touch'")
+    page.set_viewport_size({"width": 390, "height": 844})
+    assert page.evaluate("document.scrollingElement.scrollWidth") <= 390
