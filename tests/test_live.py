@@ -8,6 +8,7 @@ import torch
 from browsing import ROOT
 
 from src.attention.attention import scaled_dot_product_attention
+from src.attention.masks import banded_mask, causal_mask
 
 pytestmark = pytest.mark.site
 pytest_plugins = ["site_fixtures"]
@@ -68,6 +69,33 @@ def test_attention_is_that_of_src(open_page):
         assert torch.allclose(
             torch.tensor(found["weights"], dtype=torch.float64), weights[0], atol=1e-9, rtol=0
         )
+
+
+def test_masks_and_what_they_reach_are_those_of_src(open_page):
+    page = open_page("masks")
+    generator = torch.Generator().manual_seed(0)
+    for length in (1, 4, 7):
+        assert page.evaluate(f"nextToken.causalMask({length})") == causal_mask(length).tolist()
+        assert (
+            page.evaluate(f"nextToken.bandedMask({length}, 2)") == banded_mask(length, 2).tolist()
+        )
+        mask = torch.rand(length, length, generator=generator) < 0.3
+        steps = torch.eye(length)
+        for layers in range(1, 5):
+            steps = steps @ (mask + torch.eye(length))
+            found = page.evaluate(f"nextToken.reach({json.dumps(mask.tolist())}, {layers})")
+            assert found == (steps > 0).tolist()
+
+
+def test_a_band_of_two_needs_five_layers_and_one_open_cell_saves_some(open_page):
+    page = open_page(figure="mask_reach")
+    said = page.locator("output")
+    assert "2 of 6" in said.inner_text()
+    page.get_by_role("button", name="5", exact=True).click()
+    assert "6 of 6" in said.inner_text()
+    page.get_by_role("button", name="2", exact=True).click()
+    page.get_by_role("button", name="output 6 knows nothing of input 1").click()
+    assert "4 of 6" in said.inner_text()  # 4, 5 and itself, and the first
 
 
 def test_a_step_of_attention_begins_as_its_chapter_has_it(open_page):
