@@ -42,3 +42,41 @@ nextToken.choice = (parent, name, options, read, write) => {
   });
   return () => buttons.forEach(([button, value]) => (button.ariaPressed = String(value === read())));
 };
+
+/* An element of a drawing, with its attributes. */
+nextToken.drawn = (tag, parent, attributes = {}) => {
+  const node = parent.appendChild(document.createElementNS("http://www.w3.org/2000/svg", tag));
+  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+  return node;
+};
+
+/* A handle on a line from x = left to right: whole numbers from 0 to most; dragged, or moved by the arrows left and right.
+   Returns what shows its place again. */
+nextToken.slideHandle = (drawing, name, { left, right, y, most, colour }, read, write) => {
+  const handle = nextToken.drawn("g", drawing, { role: "slider", tabindex: 0, "aria-label": name, class: "handle" });
+  Object.assign(handle, { ariaValueMin: 0, ariaValueMax: most });
+  nextToken.drawn("circle", handle, { r: 22, fill: "transparent" }); // what a finger hits
+  nextToken.drawn("circle", handle, { r: 9, fill: colour });
+  const to = (value) => write(Math.max(0, Math.min(most, Math.round(value))));
+  handle.addEventListener("pointerdown", (event) => {
+    handle.setPointerCapture(event.pointerId);
+    event.preventDefault();
+    handle.focus();
+  });
+  handle.addEventListener("pointermove", (event) => {
+    if (!handle.hasPointerCapture(event.pointerId)) return;
+    const box = drawing.getBoundingClientRect();
+    const x = ((event.clientX - box.left) / box.width) * drawing.viewBox.baseVal.width;
+    to(((x - left) / (right - left)) * most);
+  });
+  handle.addEventListener("keydown", (event) => {
+    const by = { ArrowRight: 1, ArrowUp: 1, ArrowLeft: -1, ArrowDown: -1 }[event.key];
+    if (!by) return;
+    event.preventDefault();
+    to(read() + by);
+  });
+  return () => {
+    handle.setAttribute("transform", `translate(${left + ((right - left) * read()) / most} ${y})`);
+    handle.ariaValueNow = read();
+  };
+};

@@ -9,6 +9,7 @@ from browsing import ROOT
 
 from src.attention.attention import scaled_dot_product_attention
 from src.attention.masks import banded_mask, causal_mask
+from src.attention.positions import rotate, sinusoidal_positions
 
 pytestmark = pytest.mark.site
 pytest_plugins = ["site_fixtures"]
@@ -85,6 +86,40 @@ def test_masks_and_what_they_reach_are_those_of_src(open_page):
             steps = steps @ (mask + torch.eye(length))
             found = page.evaluate(f"nextToken.reach({json.dumps(mask.tolist())}, {layers})")
             assert found == (steps > 0).tolist()
+
+
+def test_positions_are_those_of_src(open_page):
+    page = open_page("positions")
+    table = sinusoidal_positions(50, 8, base=100)
+    x = torch.randn(50, 8, generator=torch.Generator().manual_seed(0)).double()
+    turned = rotate(x, base=100)
+    for t in (0, 1, 7, 49):
+        found = page.evaluate(f"nextToken.sinusoidalPosition({t}, 8, 100)")
+        assert torch.allclose(torch.tensor(found, dtype=table.dtype), table[t], atol=1e-6)
+        found = page.evaluate(f"nextToken.rotate({x[t].tolist()}, {t}, 100)")
+        assert torch.allclose(torch.tensor(found, dtype=torch.float64), turned[t], atol=1e-9)
+
+
+def test_both_places_move_and_their_product_stays(open_page):
+    page = open_page(figure="position_clock")
+    said = page.locator("output")
+    product = said.inner_text().split(":")[-1]
+    earlier = page.get_by_role("slider", name="the earlier place")
+    for _ in range(5):
+        earlier.press("ArrowRight")
+    assert said.inner_text().startswith("places 25 and 28, 3 apart")
+    assert said.inner_text().split(":")[-1] == product
+    box = earlier.locator("circle").first.bounding_box()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] / 2 - 40, box["y"])
+    page.mouse.up()
+    assert ", 3 apart" in said.inner_text()
+    assert not said.inner_text().startswith("places 25")
+    page.get_by_role("button", name="one alone").click()
+    earlier.press("ArrowLeft")
+    assert ", 4 apart" in said.inner_text()
+    assert said.inner_text().split(":")[-1] != product
 
 
 def test_a_band_of_two_needs_five_layers_and_one_open_cell_saves_some(open_page):
