@@ -100,6 +100,42 @@ def test_positions_are_those_of_src(open_page):
         assert torch.allclose(torch.tensor(found, dtype=torch.float64), turned[t], atol=1e-9)
 
 
+def test_likelihood_and_gradient_are_those_of_torch(open_page):
+    page = open_page("attention", "maximum_likelihood")
+    for theta, seen, other in ((0.35, 2, 2), (0.9, 200, 3), (1.0, 4, 0)):
+        expected = seen * math.log(theta) + (other * math.log((1 - theta) / 2) if other else 0)
+        found = page.evaluate(f"nextToken.logLikelihood({theta}, {seen}, {other})")
+        assert math.isclose(found, expected, abs_tol=1e-9)
+    logits = torch.randn(5, generator=torch.Generator().manual_seed(0)).double().requires_grad_()
+    torch.nn.functional.cross_entropy(logits[None], torch.tensor([3])).backward()
+    found = page.evaluate(f"nextToken.gradientOfRow({logits.tolist()}, 3)")
+    assert torch.allclose(torch.tensor(found, dtype=torch.float64), logits.grad, atol=1e-9)
+
+
+def test_the_top_of_the_hill_is_the_relative_frequency(open_page):
+    page = open_page(figure="likelihood_hill")
+    said = page.locator("output")
+    page.get_by_role("button", name="+ sleeps").click()
+    assert said.inner_text().startswith("3 of 5 cats sleep")
+    handle = page.get_by_role("slider")
+    while handle.get_attribute("aria-valuenow") != "60":
+        handle.press("ArrowRight")
+    assert "this is 1.000 times" in said.inner_text()
+    for _ in range(9):
+        page.get_by_role("button", name="ten times as many").click()
+    assert said.inner_text().startswith("3000 of 5000")
+
+
+def test_a_row_learns_from_the_word_that_came(open_page):
+    page = open_page(figure="row_step")
+    shares = page.locator("tbody .share")
+    page.get_by_role("button", name="walks").click()
+    assert shares.all_inner_texts() == ["0.08", "0.28", "0.56", "0.08"]
+    page.get_by_role("button", name="10", exact=True).click()
+    page.get_by_role("button", name="end", exact=True).click()
+    assert shares.all_inner_texts()[0] == "1.00"
+
+
 def test_both_places_move_and_their_product_stays(open_page):
     page = open_page(figure="position_clock")
     said = page.locator("output")
