@@ -10,6 +10,7 @@ from browsing import ROOT
 from src.attention.attention import scaled_dot_product_attention
 from src.attention.masks import banded_mask, causal_mask
 from src.attention.positions import rotate, sinusoidal_positions
+from src.texts.markov import small_english
 
 pytestmark = pytest.mark.site
 pytest_plugins = ["site_fixtures"]
@@ -134,6 +135,21 @@ def test_a_row_learns_from_the_word_that_came(open_page):
     page.get_by_role("button", name="10", exact=True).click()
     page.get_by_role("button", name="end", exact=True).click()
     assert shares.all_inner_texts()[0] == "1.00"
+
+
+def test_the_width_of_the_interval_is_the_probability_of_the_text(open_page):
+    page = open_page("numbers", "small_english", "intervals")
+    source = small_english()
+    assert tuple(page.evaluate("nextToken.smallEnglish.vocabulary")) == source.vocabulary
+    rows = torch.tensor(page.evaluate("nextToken.smallEnglish.twentieths"), dtype=torch.float64)
+    assert torch.allclose(rows / 20, source.transition.double(), atol=1e-9)
+    page.evaluate("nextToken.figures.intervals(document.querySelector('main'))")
+    for word in ("the", "dog", "sleeps", "<end>"):
+        page.get_by_role("button", name=f"{word} 0").click()
+    nats = -float(source.log_prob(source.encode("the dog sleeps <end>")))
+    assert f"{nats:.2f} nats" in page.locator("output").inner_text()
+    page.get_by_role("button", name="Take one back").click()
+    assert page.locator("output").inner_text().startswith("the dog sleeps:")
 
 
 def test_both_places_move_and_their_product_stays(open_page):
