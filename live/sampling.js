@@ -18,6 +18,7 @@ nextToken.topK = (logits, k) => {
 
 /* The fewest, likeliest first, that together have p or more. */
 nextToken.nucleus = (logits, p) => {
+  if (p === 1) return logits; // a sum of rounded shares may reach 1 before the last
   const probs = nextToken.softmax(logits);
   const order = [...probs.keys()].sort((a, b) => probs[b] - probs[a]);
   const kept = new Set();

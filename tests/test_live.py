@@ -191,8 +191,8 @@ def test_filters_are_those_of_src_and_draws_follow_their_law(open_page):
         assert torch.allclose(found, expected.softmax(-1), atol=1e-9)
     counts = page.evaluate(
         """() => {
-             const found = [0, 0, 0, 0];
-             for (let n = 0.5; n < 1000; n += 1) found[nextToken.draw([0.1, 0, 0.6, 0.3], n / 1000)] += 1;
+             const [found, probs] = [[0, 0, 0, 0], [0.1, 0, 0.6, 0.3]];
+             for (let n = 0.5; n < 1000; n += 1) found[nextToken.draw(probs, n / 1000)] += 1;
              return found;
            }"""
     )
@@ -201,6 +201,7 @@ def test_filters_are_those_of_src_and_draws_follow_their_law(open_page):
 
 def test_a_text_is_written_on_beyond_the_window_and_begun_again(open_page):
     page = open_page(figure="write_on")
+    assert "1,024 of 1,024" in page.locator("output").inner_text()
     page.get_by_role("button", name="0", exact=True).click()
     assert "1 of 1,024" in page.locator("output").inner_text()
     for _ in range(5):
