@@ -78,7 +78,7 @@ def rms_norm(x: Tensor, gain: Tensor, *, eps: float = 1e-5) -> Tensor:
 
 
 class RMSNorm(nn.Module):
-    """`rms_norm` with a gain that is learnt, from 1, by torch's kernel.
+    """`rms_norm` with a gain that is learnt, from 1, by torch's function.
 
     Args:
         channels: C.
