@@ -189,6 +189,8 @@ class Texts:
             return _folded(title), Box(mark, END_OF_FOLD)
         if name == "card":
             return as_markdown(self.root, self.page, title), Box(mark, [])
+        if name == "live":  # its question can be answered by changing a cell
+            return [], Box(mark, [])
         if name == "admonition":
             return [f"> **{title}**", ">"], Box(mark, [], quoted=True)
         family, _, kind = name.partition(":")

@@ -248,6 +248,25 @@ function offerFinder(list) {
   (list.closest(".pst-scrollable-table-container") ?? list).before(finder);
 }
 
+/* A figure that can be touched: its modules come when somebody wants to (live/). */
+function offerTouch(place) {
+  const button = Object.assign(document.createElement("button"), { type: "button", textContent: "Try it", className: "try" });
+  button.addEventListener("click", async () => {
+    for (const src of place.dataset.scripts.split(" ")) {
+      if (document.querySelector(`script[src="${src}"]`)) continue;
+      await new Promise((done, failed) =>
+        document.head.append(Object.assign(document.createElement("script"), { src, onload: done, onerror: failed })),
+      );
+    }
+    const figure = document.createElement("div");
+    figure.className = `touch ${place.dataset.figure}`;
+    button.replaceWith(figure);
+    nextToken.figures[place.dataset.figure](figure);
+    figure.querySelector("button").focus();
+  });
+  place.append(button);
+}
+
 /* On paper the solutions stand at the end, where nobody reads them by accident. */
 const moved = []; // [a solution, the mark of where it stood]
 const end = document.createElement("section");
@@ -275,6 +294,7 @@ document.addEventListener("DOMContentLoaded", () => {
   foldTables();
   askForGuesses();
   offerPreviews();
+  document.querySelectorAll(".live").forEach(offerTouch);
   document.querySelectorAll("article :is(dl.glossary, table.topics)").forEach(offerFinder);
   // The theme's names do not hold the words that stand below these two on a phone.
   document.querySelector(".primary-toggle")?.setAttribute("aria-label", "Contents of the book");

@@ -1,0 +1,90 @@
+/* A small GPT writes on, in book/gpt/sampling.md: what may come next, and what is drawn. */
+"use strict";
+
+nextToken.figures ??= {};
+
+/* What each id says: the bytes in the order of the file, then the merges, then the special tokens. */
+nextToken.spelled = (tokenizer) => {
+  const parts = [];
+  tokenizer.bytes.forEach((id, byte) => (parts[id] = [byte]));
+  const numbered = [...tokenizer.bytes];
+  for (const [left, right, id] of tokenizer.merges) {
+    numbered.push(id);
+    parts[id] = [...parts[numbered[left]], ...parts[numbered[right]]];
+  }
+  for (const [name, id] of Object.entries(tokenizer.specials)) parts[id] = [...new TextEncoder().encode(name)];
+  return parts;
+};
+
+nextToken.figures.write_on = (place) => {
+  const { make, told, choice, softmax, temperature, topK, nucleus, draw, GPT } = nextToken;
+  const file = nextToken.models.one_sentence;
+  const model = new GPT(nextToken.readWeights(file.weights), file.config);
+  const parts = nextToken.spelled(file.tokenizer);
+  const decode = (ids) => new TextDecoder().decode(Uint8Array.from(ids.flatMap((id) => parts[id])));
+  const [END, SHOWN, HALF] = [file.config.eos_token_id, 8, file.config.n_positions / 2];
+  let now;
+  let logits;
+  const begin = () => {
+    now = { ids: [], temperature: 1, topK: file.config.vocab_size, nucleus: 1 };
+    again([END]);
+  };
+  const again = (ids) => {
+    model.forget();
+    for (const id of ids) logits = model.read(id);
+  };
+  const filtered = () => nucleus(topK(temperature(logits, now.temperature), now.topK), now.nucleus);
+  const write = (id) => {
+    now.ids.push(id);
+    // the table of positions ends: only the last tokens are read again
+    if (model.cache[0].length === file.config.n_positions) again(now.ids.slice(-HALF));
+    else logits = model.read(id);
+  };
+  const set = (change) => {
+    change();
+    show();
+  };
+  begin();
+
+  const text = make("p", place, { className: "written" });
+  const keys = make("div", place, { className: "row" });
+  const writeSome = (count) => () => set(() => {
+    for (let n = 0; n < count && now.ids.at(-1) !== END; n += 1) write(draw(softmax(filtered())));
+  });
+  for (const [name, act] of [["Write a token", writeSome(1)], ["Write twenty", writeSome(20)], ["As it was", () => set(begin)]]) {
+    make("button", keys, { type: "button", textContent: name }).addEventListener("click", act);
+  }
+  const knobs = make("div", place, { className: "row" });
+  const knob = (name, key, options) => choice(knobs, name, options, () => now[key], (value) => set(() => (now[key] = value)));
+  const shows = [
+    knob("temperature", "temperature", [0, 0.5, 1, 2].map((t) => [String(t), t])),
+    knob("top-k", "topK", [["off", file.config.vocab_size], ["40", 40], ["5", 5]]),
+    knob("nucleus", "nucleus", [["off", 1], ["0.9", 0.9], ["0.5", 0.5]]),
+  ];
+  const list = make("tbody", make("table", place));
+  const output = make("output", place);
+
+  const show = () => {
+    for (const each of shows) each();
+    text.textContent = now.ids.length ? decode(now.ids) : "…";
+    list.replaceChildren();
+    if (now.ids.at(-1) === END) {
+      output.textContent = "The text has ended.";
+      return;
+    }
+    const [model_says, drawn_from] = [softmax(logits), softmax(filtered())];
+    const best = [...logits.keys()].sort((a, b) => logits[b] - logits[a]).slice(0, SHOWN);
+    for (const id of best) {
+      const row = make("tr", list);
+      const name = decode([id]).replaceAll(" ", "␣").replaceAll("\n", "⏎");
+      const button = make("button", make("th", row, { scope: "row" }), { type: "button", className: "word", textContent: name });
+      button.addEventListener("click", () => set(() => write(id)));
+      const share = make("td", row, { className: "share" });
+      make("span", share, { className: "bar" }).style.width = `${100 * drawn_from[id]}%`;
+      make("span", share, { textContent: `${told(drawn_from[id], 3)} (model ${told(model_says[id], 3)})` });
+    }
+    const left = drawn_from.filter((p) => p > 0).length;
+    output.textContent = `${left.toLocaleString("en")} of ${logits.length.toLocaleString("en")} tokens can be drawn.`;
+  };
+  show();
+};

@@ -1,0 +1,290 @@
+"""The figures that one touches: they agree with `src`, and answer a hand and a key."""
+
+import json
+import math
+
+import pytest
+import torch
+from browsing import ROOT
+
+from live import as_script, model_of
+from src.attention.attention import scaled_dot_product_attention
+from src.attention.masks import banded_mask, causal_mask
+from src.attention.positions import rotate, sinusoidal_positions
+from src.gpt.released import open_run
+from src.gpt.sampling import nucleus, temperature, top_k
+from src.texts.markov import small_english
+
+pytestmark = pytest.mark.site
+pytest_plugins = ["site_fixtures"]
+
+SCRIPTS = sorted((ROOT / "live").glob("*.js"))
+FIGURES = [path.stem for path in SCRIPTS if f"figures.{path.stem} =" in path.read_text("utf-8")]
+
+
+def modules_of(figure):
+    """The modules that its page names, in order, and the page."""
+    for path in sorted((ROOT / "book").rglob("*.md")):
+        for line in path.read_text(encoding="utf-8").splitlines():
+            if line.startswith(":::{live}") and line.split()[-1] == figure:
+                return line.split()[1:], path
+    raise ValueError(f"no page has the figure {figure!r}")
+
+
+@pytest.fixture
+def open_page(context):
+    """An empty page with some modules, and a figure on it, if one is named."""
+    opened = []
+
+    def open_it(*modules, figure=None):
+        page = context.new_page()
+        opened.append(page)
+        page.faults = []
+        page.on("pageerror", lambda error: page.faults.append(str(error)))
+        page.set_content('<main lang="en"></main>')
+        for name in modules_of(figure)[0] if figure else modules:
+            if model_of(ROOT, name).is_dir():
+                page.add_script_tag(content=as_script(ROOT, name))
+            else:
+                page.add_script_tag(path=ROOT / "live" / f"{name}.js")
+        if figure:
+            page.evaluate(f"nextToken.figures.{figure}(document.querySelector('main'))")
+        return page
+
+    yield open_it
+    for page in opened:
+        assert not page.faults
+        page.close()
+
+
+def test_attention_is_that_of_src(open_page):
+    page = open_page("attention")
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(50):
+        n, d, e = torch.randint(1, 7, (3,), generator=generator).tolist()
+        draw = [
+            torch.randn(*shape, generator=generator).double() * 5
+            for shape in [(d,), (n, d), (n, e)]
+        ]
+        allowed = torch.rand(n, generator=generator) < 0.7
+        allowed[0] = True
+        given = json.dumps([part.tolist() for part in (*draw, allowed)])
+        found = page.evaluate(f"nextToken.attention(...{given})")
+        output, weights = scaled_dot_product_attention(draw[0][None], *draw[1:], mask=allowed[None])
+        assert torch.allclose(
+            torch.tensor(found["output"], dtype=torch.float64), output[0], atol=1e-9, rtol=0
+        )
+        assert torch.allclose(
+            torch.tensor(found["weights"], dtype=torch.float64), weights[0], atol=1e-9, rtol=0
+        )
+
+
+def test_masks_and_what_they_reach_are_those_of_src(open_page):
+    page = open_page("masks")
+    generator = torch.Generator().manual_seed(0)
+    for length in (1, 4, 7):
+        assert page.evaluate(f"nextToken.causalMask({length})") == causal_mask(length).tolist()
+        assert (
+            page.evaluate(f"nextToken.bandedMask({length}, 2)") == banded_mask(length, 2).tolist()
+        )
+        mask = torch.rand(length, length, generator=generator) < 0.3
+        steps = torch.eye(length)
+        for layers in range(1, 5):
+            steps = steps @ (mask + torch.eye(length))
+            found = page.evaluate(f"nextToken.reach({json.dumps(mask.tolist())}, {layers})")
+            assert found == (steps > 0).tolist()
+
+
+def test_positions_are_those_of_src(open_page):
+    page = open_page("positions")
+    table = sinusoidal_positions(50, 8, base=100)
+    x = torch.randn(50, 8, generator=torch.Generator().manual_seed(0)).double()
+    turned = rotate(x, base=100)
+    for t in (0, 1, 7, 49):
+        found = page.evaluate(f"nextToken.sinusoidalPosition({t}, 8, 100)")
+        assert torch.allclose(torch.tensor(found, dtype=table.dtype), table[t], atol=1e-6)
+        found = page.evaluate(f"nextToken.rotate({x[t].tolist()}, {t}, 100)")
+        assert torch.allclose(torch.tensor(found, dtype=torch.float64), turned[t], atol=1e-9)
+
+
+def test_likelihood_and_gradient_are_those_of_torch(open_page):
+    page = open_page("attention", "maximum_likelihood")
+    for theta, seen, other in ((0.35, 2, 2), (0.9, 200, 3), (1.0, 4, 0)):
+        expected = seen * math.log(theta) + (other * math.log((1 - theta) / 2) if other else 0)
+        found = page.evaluate(f"nextToken.logLikelihood({theta}, {seen}, {other})")
+        assert math.isclose(found, expected, abs_tol=1e-9)
+    logits = torch.randn(5, generator=torch.Generator().manual_seed(0)).double().requires_grad_()
+    torch.nn.functional.cross_entropy(logits[None], torch.tensor([3])).backward()
+    found = page.evaluate(f"nextToken.gradientOfRow({logits.tolist()}, 3)")
+    assert torch.allclose(torch.tensor(found, dtype=torch.float64), logits.grad, atol=1e-9)
+
+
+def test_the_top_of_the_hill_is_the_relative_frequency(open_page):
+    page = open_page(figure="likelihood_hill")
+    said = page.locator("output")
+    page.get_by_role("button", name="+ sleeps").click()
+    assert said.inner_text().startswith("3 of 5 cats sleep")
+    handle = page.get_by_role("slider")
+    while handle.get_attribute("aria-valuenow") != "60":
+        handle.press("ArrowRight")
+    assert "this is 1.000 times" in said.inner_text()
+    for _ in range(9):
+        page.get_by_role("button", name="ten times as many").click()
+    assert said.inner_text().startswith("3000 of 5000")
+
+
+def test_a_row_learns_from_the_word_that_came(open_page):
+    page = open_page(figure="row_step")
+    shares = page.locator("tbody .share")
+    page.get_by_role("button", name="walks").click()
+    assert shares.all_inner_texts() == ["0.08", "0.28", "0.56", "0.08"]
+    page.get_by_role("button", name="10", exact=True).click()
+    page.get_by_role("button", name="end", exact=True).click()
+    assert shares.all_inner_texts()[0] == "1.00"
+
+
+def test_the_width_of_the_interval_is_the_probability_of_the_text(open_page):
+    page = open_page("numbers", "small_english", "intervals")
+    source = small_english()
+    assert tuple(page.evaluate("nextToken.smallEnglish.vocabulary")) == source.vocabulary
+    rows = torch.tensor(page.evaluate("nextToken.smallEnglish.twentieths"), dtype=torch.float64)
+    assert torch.allclose(rows / 20, source.transition.double(), atol=1e-9)
+    page.evaluate("nextToken.figures.intervals(document.querySelector('main'))")
+    for word in ("the", "dog", "sleeps", "<end>"):
+        page.get_by_role("button", name=f"{word} 0").click()
+    nats = -float(source.log_prob(source.encode("the dog sleeps <end>")))
+    assert f"{nats:.2f} nats" in page.locator("output").inner_text()
+    page.get_by_role("button", name="Take one back").click()
+    assert page.locator("output").inner_text().startswith("the dog sleeps:")
+
+
+def test_the_gpt_that_writes_has_the_logits_of_src_and_its_tokens(open_page):
+    page = open_page("attention", "gpt", "one_sentence", "write_on")
+    run = open_run(ROOT / "results" / "one_sentence" / "model")
+    page.evaluate(
+        "() => { const { weights, config } = nextToken.models.one_sentence;"
+        " nextToken.trial = new nextToken.GPT(nextToken.readWeights(weights), config); }"
+    )
+    for text in ("The naïve quokka returns 42 if the", "def f(x):\n    return"):
+        ids = [1023, *run.tokenizer.encode(text)]
+        found = page.evaluate(
+            f"nextToken.trial.forget(), {ids}.map((id) => nextToken.trial.read(id))"
+        )
+        with torch.no_grad():
+            logits = run.model(torch.tensor([ids]))[0]
+        assert torch.allclose(torch.tensor(found), logits, atol=1e-4, rtol=0)
+    parts = page.evaluate("nextToken.spelled(nextToken.models.one_sentence.tokenizer)")
+    assert [bytes(part) for part in parts[:1023]] == [*run.tokenizer._bytes.values()][:1023]
+
+
+def test_filters_are_those_of_src_and_draws_follow_their_law(open_page):
+    page = open_page("attention", "sampling")
+    logits = torch.randn(30, generator=torch.Generator().manual_seed(0)).double()
+    for call, expected in {
+        "temperature(x, 0.5)": temperature(logits, 0.5),
+        "temperature(x, 0)": temperature(logits, 0),
+        "topK(x, 7)": top_k(logits, 7),
+        "nucleus(x, 0.6)": nucleus(logits, 0.6),
+    }.items():
+        code = f"((x) => nextToken.softmax(nextToken.{call}))({logits.tolist()})"
+        found = torch.tensor(page.evaluate(code), dtype=torch.float64)
+        assert torch.allclose(found, expected.softmax(-1), atol=1e-9)
+    counts = page.evaluate(
+        """() => {
+             const [found, probs] = [[0, 0, 0, 0], [0.1, 0, 0.6, 0.3]];
+             for (let n = 0.5; n < 1000; n += 1) found[nextToken.draw(probs, n / 1000)] += 1;
+             return found;
+           }"""
+    )
+    assert counts == [100, 0, 600, 300]
+
+
+def test_a_text_is_written_on_beyond_the_window_and_begun_again(open_page):
+    page = open_page(figure="write_on")
+    assert "1,024 of 1,024" in page.locator("output").inner_text()
+    page.get_by_role("button", name="0", exact=True).click()
+    assert "1 of 1,024" in page.locator("output").inner_text()
+    for _ in range(5):
+        page.get_by_role("button", name="Write twenty").click()
+    assert len(page.locator(".written").inner_text()) > 100
+    page.get_by_role("button", name="As it was").click()
+    assert page.locator(".written").inner_text() == "…"
+    page.locator("tbody button").first.click()
+    assert page.locator(".written").inner_text() != "…"
+
+
+def test_both_places_move_and_their_product_stays(open_page):
+    page = open_page(figure="position_clock")
+    said = page.locator("output")
+    product = said.inner_text().split(":")[-1]
+    earlier = page.get_by_role("slider", name="the earlier place")
+    for _ in range(5):
+        earlier.press("ArrowRight")
+    assert said.inner_text().startswith("places 25 and 28, 3 apart")
+    assert said.inner_text().split(":")[-1] == product
+    box = earlier.locator("circle").first.bounding_box()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] / 2 - 40, box["y"])
+    page.mouse.up()
+    assert ", 3 apart" in said.inner_text()
+    assert not said.inner_text().startswith("places 25")
+    page.get_by_role("button", name="one alone").click()
+    earlier.press("ArrowLeft")
+    assert ", 4 apart" in said.inner_text()
+    assert said.inner_text().split(":")[-1] != product
+
+
+def test_a_band_of_two_needs_five_layers_and_one_open_cell_saves_some(open_page):
+    page = open_page(figure="mask_reach")
+    said = page.locator("output")
+    assert "2 of 6" in said.inner_text()
+    page.get_by_role("button", name="5", exact=True).click()
+    assert "6 of 6" in said.inner_text()
+    page.get_by_role("button", name="2", exact=True).click()
+    page.get_by_role("button", name="output 6 knows nothing of input 1").click()
+    assert "4 of 6" in said.inner_text()  # 4, 5 and itself, and the first
+
+
+def test_a_step_of_attention_begins_as_its_chapter_has_it(open_page):
+    page = open_page(figure="attention_step")
+    assert page.locator("tbody .share").all_inner_texts() == ["0.12", "0.67", "0.21", *["0.00"] * 3]
+    assert "0.67" in page.locator("output").inner_text()
+
+
+def test_a_number_is_changed_by_hand_and_by_key_and_comes_back(open_page):
+    page = open_page(figure="attention_step")
+    number = page.get_by_role("spinbutton", name="query of sat, number 1")
+    number.click(position={"x": 10, "y": 4})
+    assert number.inner_text() == "2"
+    for _ in range(9):
+        number.press("ArrowDown")
+    assert number.inner_text() == "−3"
+    page.get_by_role("button", name="cat, seen").click()
+    assert page.locator("tbody .share").nth(1).inner_text() == "0.00"
+    page.get_by_role("button", name="As it was").click()
+    assert page.locator("tbody .share").nth(1).inner_text() == "0.67"
+
+
+def test_without_the_root_the_best_key_takes_more(open_page):
+    page = open_page(figure="attention_step")
+    page.get_by_role("button", name="1", exact=True).click()
+    share = math.exp(3) / (1 + math.exp(3) + math.exp(1))
+    assert page.locator("tbody .share").nth(1).inner_text() == f"{share:.2f}"
+    page.get_by_role("button", name="sat, seen").click()
+    page.get_by_role("button", name="the, seen").click()
+    page.get_by_role("button", name="cat, seen").click()  # the last that is seen stays
+    assert page.locator("tbody .share").nth(1).inner_text() == "1.00"
+
+
+@pytest.mark.parametrize("figure", FIGURES)
+def test_a_figure_is_small_and_fits_a_phone(open_page, figure):
+    modules, _ = modules_of(figure)
+    files = (ROOT / "live" / f"{name}.js" for name in modules)
+    assert sum(file.stat().st_size for file in files if file.exists()) < 150_000
+    page = open_page(figure=figure)
+    style = (ROOT / "_static" / "custom.css").read_text(encoding="utf-8")
+    page.add_style_tag(content=f"{style} body {{ margin: 16px }}")
+    page.evaluate("document.querySelector('main').className = 'touch'")
+    page.set_viewport_size({"width": 390, "height": 844})
+    assert page.evaluate("document.scrollingElement.scrollWidth") <= 390
