@@ -83,14 +83,6 @@ def test_the_shorter_paths_follow_the_order_of_the_book():
     assert both == sorted(both)
 
 
-# What a chapter names below *You need* although it comes later. A line goes when its first chapter
-# is rewritten: a_real_model is read without those names.
-LATER = {
-    ("a_real_model", "norms_and_gates"),
-    ("a_real_model", "fewer_keys"),
-}
-
-
 def test_every_chapter_names_what_it_needs_and_only_what_stands_before_it():
     order, late = [each.label for each in CHAPTERS], set()
     assert CHAPTERS[0].needs == set()
@@ -99,8 +91,7 @@ def test_every_chapter_names_what_it_needs_and_only_what_stands_before_it():
         text = (ROOT / f"{each.page}.md").read_text(encoding="utf-8")
         paragraph = re.search(r"\*\*You need\*\*.*?\n\n", text, re.S)[0]
         late |= {(each.label, x) for x in LABEL.findall(paragraph) if x in order[i:]}
-    assert late == LATER
-    assert not LATER & {(each.label, need) for each in CHAPTERS for need in each.needs}
+    assert late == set()
 
 
 def test_each_address_of_version_0_2_is_still_a_page():
