@@ -196,8 +196,8 @@ def kneser_ney(text: Text) -> NgramModel:
     return counts(text, order=2 if text.law else 7)
 
 
-def window_network(text: Text) -> WindowMLP:
-    """A network over the last two words, or over the last eight bytes: some seconds of training.
+def window_network(text: Text, *, n_words: int = 2, seed: int = 0) -> WindowMLP:
+    """A network over the last `n_words`, or over the last eight bytes: some seconds of training.
 
     The rate falls to zero along a straight line. What is kept is the network of the least loss on
     the beginning of the validation part, which is looked at every 50 steps.
@@ -206,16 +206,16 @@ def window_network(text: Text) -> WindowMLP:
     size, steps = (32, 300) if words else (128, 600)
     network = WindowMLP(
         text.vocabulary_size,
-        context_length=2 if words else 8,
+        context_length=n_words if words else 8,
         embedding_size=8 if words else 16,
         hidden_size=size,
         end=0,
-        generator=torch.Generator().manual_seed(0),
+        generator=torch.Generator().manual_seed(seed),
     )
     some = text.validation[: 2**12 + 1]
     fit(
         network,
-        Batches(text.train, batch_size=16, context_length=32 if words else 64, seed=0),
+        Batches(text.train, batch_size=16, context_length=32 if words else 64, seed=seed),
         steps=steps,
         learning_rate=0.01,
         schedule=lambda step: 1 - (step - 1) / steps,
