@@ -1,15 +1,15 @@
 """What do local layers, slower angles and a rolling cache cost a small model that is trained long?
 
 Small GPTs with rotary positions learn the address book, whose floor is known for each number of
-entries (a name and its house) that a reader sees. Arms differ in which of the two layers has a
-window; in each seed all start from the same weights and see the same batches. On the way, and at
-the end, they read one exam, in which texts are four times as long as those of the training.
+pairs that a reader sees. They are the models of the chapter's live cell, trained for longer. Arms
+differ in which of the two layers has a window; in each seed all start from the same weights and see
+the same batches. On the way, and at the end, they read one exam, in which texts are four times as
+long as those of the training.
 
 At the end each of them reads the exam with its rotary pairs slowed, alone or together, and with a
-cache that keeps the last entries and one of the first three tokens: names that were told lately,
-earlier, or never are told apart. No weight is changed then.
+cache that keeps the last pairs and one of the first three tokens. No weight is changed then.
 
-Two arms learn once more, four times as long, at two rates. Fifteen minutes of one core.
+Some minutes of one core.
 """
 
 from dataclasses import dataclass
@@ -27,9 +27,9 @@ from src.texts.address_book import AddressBook
 from src.tools.intervals import interval
 
 BOOK = AddressBook(names=8, houses=4)
-ENTRIES, FACTOR = 16, 4  # of a text in training; how many times as long those of the exam are
+PAIRS, FACTOR = 16, 4  # of a text in training; how many times as long those of the exam are
 MODEL = {
-    "context_length": 2 * ENTRIES * FACTOR,
+    "context_length": 2 * PAIRS * FACTOR,
     "layers": 2,
     "heads": 4,
     "channels": 32,  # four pairs of rotary channels in each head
@@ -55,13 +55,8 @@ WAYS = {  # by how much each rotary pair is slowed, the fastest first
     "the fourth only": (1, 1, 1, 4),
     "all but the first": (1, 4, 4, 4),
 }
-KEPT = 8  # entries that a rolling cache keeps
+KEPT = 8  # pairs that a rolling cache keeps
 BATCH, RATE, WARM_UP = 16, 0.01, 20
-LONGER = (
-    ("local above global", RATE),
-    ("local above global", 0.003),
-    ("global above local", 0.003),
-)
 ADAMW = partial(torch.optim.AdamW, fused=True)
 
 
@@ -71,18 +66,15 @@ class Settings:
     steps: int = 1_500
     every: int = 100
     exam: int = 300
-    seeds_longer: tuple = (0, 1)
-    longer: int = 6_000
-    every_longer: int = 500
 
 
-QUICK = Settings(seeds=(0, 1), steps=4, every=2, exam=8, longer=6, every_longer=3)
+QUICK = Settings(seeds=(0, 1), steps=4, every=2, exam=8)
 
 
 def exam_of(settings):
     """Long texts, (B, 1 + 2 N)."""
     generator = torch.Generator().manual_seed(90)
-    return BOOK.sample(settings.exam, ENTRIES * FACTOR, generator=generator)
+    return BOOK.sample(settings.exam, PAIRS * FACTOR, generator=generator)
 
 
 @torch.no_grad()
@@ -106,85 +98,56 @@ def slowed(by):
     return turn
 
 
-def kinds_of(names):
-    """Which late questions are for a name that was never told, told lately, or only earlier."""
-    never, lately = [], []
-    for t in range(names.shape[1]):
-        same = names[:, :t] == names[:, t : t + 1]
-        never.append(~same.any(1))
-        lately.append(same[:, max(0, t - KEPT) :].any(1))
-    never, lately = torch.stack(never, 1), torch.stack(lately, 1)  # (B, N)
-    late = torch.arange(names.shape[1]) >= ENTRIES // 2
-    return {"never": never & late, "lately": lately & late, "earlier": ~never & ~lately & late}
-
-
-@torch.no_grad()
 def with_cache(model, ids):
     """Nats within the trained length with rolling caches, and the first token's share of weight."""
-    ids = ids[:, : 1 + 2 * ENTRIES]
-    inputs, targets, _ = BOOK.batch(ids)
-    kinds = kinds_of(ids[:, 1::2])
-    band = banded_mask(2 * ENTRIES, 2 * KEPT + 1)  # the name that asks, and the last entries
-    masks = {"everything": None, "the last entries": band}
+    ids = ids[:, : 1 + 2 * PAIRS]
+    band = banded_mask(2 * PAIRS, 2 * KEPT + 1)  # the name that asks, and the last pairs
+    masks = {"everything": None, "the last pairs": band}
     for place, name in enumerate(("first", "second", "third")):
         masks[f"and the {name} token"] = band.clone()
         masks[f"and the {name} token"][:, place] = True
-    found, of_kinds = {}, {}
+    found = {}
     for name, mask in masks.items():
-        logits = model.unembed(model.decoder(model.embedding[inputs], mask=mask))
-        each = -logits.log_softmax(-1).gather(-1, targets[..., None])[:, 1::2, 0].double()
-        found[name] = each.mean(0).tolist()
-        of_kinds[name] = {kind: each[where].mean().item() for kind, where in kinds.items()}
-    with recorded_weights(model) as maps:
-        model(inputs)
-    late = [each[:, :, ENTRIES:, 0].mean((0, 2)).tolist() for each in maps.values()]
-    asks = [each[:, :, 1::2, 0].transpose(1, 2) for each in maps.values()]  # (B, N, H)
-    first = {kind: [each[where].mean(0).tolist() for each in asks] for kind, where in kinds.items()}
-    return {
-        "nats": found,
-        "to_first": late,
-        "kinds": of_kinds,
-        "counts": {kind: int(where.sum()) for kind, where in kinds.items()},
-        "first_by_kind": first,
-    }
 
+        def read(inputs, mask=mask):
+            return model.unembed(model.decoder(model.embedding[inputs], mask=mask))
 
-def learnt(arm, seed, settings, *, rate, steps, every):
-    """A model of an arm, and what it needs on the way."""
-    generator = torch.Generator().manual_seed(seed)
-    model = GPT(GPTConfig(BOOK.vocabulary_size, **MODEL), generator=generator)
-    layers = [each for each in model.modules() if isinstance(each, MultiHeadAttention)]
-    for layer, window in zip(layers, ARMS[arm], strict=True):
-        layer.window = window
-    data = [BOOK.batch(BOOK.sample(BATCH, ENTRIES, generator=generator)) for _ in range(steps)]
-    exam = exam_of(settings)[:, : 1 + 2 * ENTRIES]
-    found = {"steps": [], "nats": []}
-
-    def after(step, model):
-        if step % every == 0:
-            found["steps"].append(step)
-            found["nats"].append(nats(model, exam))
-
-    fit(
-        model,
-        data,
-        steps=steps,
-        learning_rate=rate,
-        schedule=cosine(steps, warm_up=min(WARM_UP, steps // 2)),
-        optimiser=ADAMW,
-        after=after,
-        progress=False,
-    )
-    return model, layers, found
+        found[name] = nats(read, ids)
+    with torch.no_grad(), recorded_weights(model) as maps:
+        model(ids[:, :-1])
+    late = [each[:, :, PAIRS:, 0].mean((0, 2)).tolist() for each in maps.values()]
+    return {"nats": found, "to_first": late}
 
 
 def trained(cells, arm, seed):
     """What an arm needs on the way and at the end, and how it reads when it is changed."""
     settings = cells.settings
-    model, layers, found = learnt(
-        arm, seed, settings, rate=RATE, steps=settings.steps, every=settings.every
-    )
+    generator = torch.Generator().manual_seed(seed)
+    model = GPT(GPTConfig(BOOK.vocabulary_size, **MODEL), generator=generator)
+    layers = [each for each in model.modules() if isinstance(each, MultiHeadAttention)]
+    for layer, window in zip(layers, ARMS[arm], strict=True):
+        layer.window = window
+    data = [
+        BOOK.batch(BOOK.sample(BATCH, PAIRS, generator=generator)) for _ in range(settings.steps)
+    ]
     exam = exam_of(settings)
+    found = {"steps": [], "nats": []}
+
+    def after(step, model):
+        if step % settings.every == 0:
+            found["steps"].append(step)
+            found["nats"].append(nats(model, exam[:, : 1 + 2 * PAIRS]))
+
+    fit(
+        model,
+        data,
+        steps=settings.steps,
+        learning_rate=RATE,
+        schedule=cosine(settings.steps, warm_up=min(WARM_UP, settings.steps // 2)),
+        optimiser=ADAMW,
+        after=after,
+        progress=False,
+    )
     if arm == "global":
         found["cache"] = with_cache(model, exam)
     found["slowed"] = {}
@@ -195,25 +158,15 @@ def trained(cells, arm, seed):
     return found
 
 
-def trained_longer(cells, arm, rate, seed):
-    """What an arm needs on the way, at a rate, if it is trained four times as long."""
-    settings = cells.settings
-    steps, every = settings.longer, settings.every_longer
-    return learnt(arm, seed, settings, rate=rate, steps=steps, every=every)[2]
-
-
 def find(cells):
-    settings = cells.settings
-    seeds, few = settings.seeds, settings.seeds_longer
+    seeds = cells.settings.seeds
     runs = iter(cells.all(trained, [{"arm": arm, "seed": seed} for arm in ARMS for seed in seeds]))
-    plan = [{"arm": arm, "rate": rate, "seed": seed} for arm, rate in LONGER for seed in few]
-    longer = [run | each for run, each in zip(plan, cells.all(trained_longer, plan), strict=True)]
-    exam = exam_of(settings)
+    exam = exam_of(cells.settings)
     return {
         "model": MODEL,
         "windows": ARMS,
         "slowed_by": WAYS,
-        "entries": ENTRIES,
+        "pairs": PAIRS,
         "kept": KEPT,
         "rate": RATE,
         "seeds": seeds,
@@ -222,7 +175,6 @@ def find(cells):
             str(last): BOOK.surprise(exam, last=last).mean(0).tolist() for last in (5, KEPT)
         },
         "arms": {arm: [next(runs) for _ in seeds] for arm in ARMS},
-        "longer": longer,
     }
 
 
@@ -240,8 +192,8 @@ def mean_of(nats, where):
 
 
 def table(kept):
-    entries, arms = kept["entries"], kept["arms"]
-    late, far = slice(entries // 2, entries), slice(-entries, None)
+    pairs, arms = kept["pairs"], kept["arms"]
+    late, far = slice(pairs // 2, pairs), slice(-pairs, None)
     perfect = kept["perfect"]
     lines = [
         "Long context: windows, slower angles and a rolling cache, on the address book",
@@ -272,17 +224,4 @@ def table(kept):
     runs = [run["cache"] for run in arms["global"]]
     for name in runs[0]["nats"]:
         lines.append(f"| {name} | {around([mean_of(run['nats'][name], late) for run in runs])} |")
-    lines += [
-        "",
-        "| the global arm keeps | never told | told lately | earlier |",
-        "|:---|---:|---:|---:|",
-    ]
-    for name in runs[0]["kinds"]:
-        kinds = [around([run["kinds"][name][kind] for run in runs]) for kind in runs[0]["counts"]]
-        lines.append(f"| {name} | {' | '.join(kinds)} |")
-    lines += ["", "| trained longer | rate | seed | steps | late |", "|:---|---:|---:|---:|---:|"]
-    for run in kept["longer"]:
-        for step, each in zip(run["steps"], run["nats"], strict=True):
-            score = f"{mean_of(each, late):.3f}"
-            lines.append(f"| {run['arm']} | {run['rate']:g} | {run['seed']} | {step} | {score} |")
     return lines
