@@ -1,15 +1,15 @@
 """What is a longer context worth, in a language where that has a formula?
 
-A text tells who lives where, in pairs of a name and a house. Each text has houses of its own:
+A text tells who lives where, in entries of a name and a house. Each text has houses of its own:
 
     house of name k       uniform over V, drawn once for each text
-    name of each pair     k with probability p_k, in proportion to 1 / (k + 1)^zipf
+    name of each entry    k with probability p_k, in proportion to 1 / (k + 1)^zipf
 
-A reader of the last m pairs knows the house if the name is among them, and else knows nothing:
+A reader of the last m entries knows the house if the name is among them, and else knows nothing:
 
-    nats of a house after m pairs = log V  sum_k p_k (1 - p_k)^m
+    nats of a house after m entries = log V  sum_k p_k (1 - p_k)^m
 
-Axes: B texts, T tokens, N pairs. Derived in the chapter `today/long_context`.
+Axes: B texts, T tokens, N entries. Derived in the chapter `today/long_context`.
 """
 
 import math
@@ -22,7 +22,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class AddressBook:
-    """Texts of pairs, behind a begin token 0; names are 1, 2, …, and houses follow them.
+    """Texts of entries, behind a begin token 0; names are 1, 2, …, and houses follow them.
 
     Args:
         names: how many there are.
@@ -45,10 +45,10 @@ class AddressBook:
         weights = torch.arange(1, self.names + 1, dtype=torch.float64) ** -self.zipf
         return weights / weights.sum()
 
-    def sample(self, count: int, pairs: int, *, generator: torch.Generator) -> Tensor:
-        """`count` texts of so many pairs, (B, 1 + 2 N): 0, name, house, name, house, …"""
-        drawn = torch.multinomial(self.probs, count * pairs, True, generator=generator)
-        names = drawn.view(count, pairs)
+    def sample(self, count: int, entries: int, *, generator: torch.Generator) -> Tensor:
+        """`count` texts of so many entries, (B, 1 + 2 N): 0, name, house, name, house, …"""
+        drawn = torch.multinomial(self.probs, count * entries, True, generator=generator)
+        names = drawn.view(count, entries)
         homes = torch.randint(self.houses, (count, self.names), generator=generator)
         houses = homes.gather(1, names)
         words = torch.stack([1 + names, 1 + self.names + houses], -1).flatten(1)  # (B, 2 N)
@@ -59,20 +59,20 @@ class AddressBook:
         counts = torch.arange(ids.shape[1] - 1) % 2 == 1  # inputs 1, 3, …: the names
         return ids[:, :-1], ids[:, 1:], counts.expand(len(ids), -1)
 
-    def floor(self, pairs: int) -> float:
-        """Nats of a house, on average, for a perfect reader who sees so many pairs before it."""
-        return math.log(self.houses) * float((self.probs * (1 - self.probs) ** pairs).sum())
+    def floor(self, entries: int) -> float:
+        """Nats of a house, on average, for a perfect reader who sees so many entries before it."""
+        return math.log(self.houses) * float((self.probs * (1 - self.probs) ** entries).sum())
 
     def surprise(self, ids: Tensor, *, last: int | None = None) -> Tensor:
         """What each house costs a perfect reader, (B, N): log V where its name is new to it, or 0.
 
         Args:
             ids: (B, 1 + 2 N); from `sample`.
-            last: how many pairs before the present one the reader sees; None: all.
+            last: how many entries before the present one the reader sees; None: all.
         """
         names = ids[:, 1::2]  # (B, N)
-        pairs = names.shape[1]
-        ago = torch.arange(pairs)[:, None] - torch.arange(pairs)  # (N, N): how many pairs ago
+        entries = names.shape[1]
+        ago = torch.arange(entries)[:, None] - torch.arange(entries)  # (N, N)
         seen = (ago > 0) if last is None else (ago > 0) & (ago <= last)
         known = (seen & (names[:, :, None] == names[:, None, :])).any(-1)
         return math.log(self.houses) * (~known).double()
