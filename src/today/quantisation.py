@@ -9,7 +9,7 @@ block, the less a single large number costs the others, and the more bits its sc
 with 16 bits each, b + 16 / N, or b + 32 / N with a minimum, for blocks of N. The formats Q8_0 and
 Q4_1 of `today/gguf_files` are N = 32 with b = 8 and no minimum, and with b = 4 and one.
 
-A product with a matrix in 8 bits, a row a scale, needs the matrix never in full:
+A product with a matrix in 8 bits, a row a scale, needs a slab of it in float32:
 
     y_i = d_i sum_j q_ij x_j                    all but q in float32, a slab of rows at a time
 
