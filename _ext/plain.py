@@ -169,6 +169,8 @@ class Texts:
             return UNKNOWN if text is None else text
         if role == "math":
             return f"${content}$"
+        if role == "download":  # what it leads to lies beside the page
+            return f"*{EXPLICIT.fullmatch(content)[1]}*"
         if role not in REFERENCES:
             raise ValueError(f"{self.page}: no plain text is known for the role {role!r}")
         text, where = reference(self.shown, role, content)
