@@ -9,31 +9,19 @@ these modules of `live/` in this order, of which the last draws. No page loads t
 that is a record with a model is a script, too: its weights, its settings, and its tokenizer.
 """
 
-import json
-from base64 import b64encode
 from pathlib import Path
 
 from docutils import nodes
 from sphinx.util.docutils import SphinxDirective
 from sphinx.util.fileutil import copy_asset
 
+from next_token.pages import as_script
+
 FOLDER = "live"
 
 
 def model_of(root, name):
     return root / "results" / name / "model"
-
-
-def as_script(root, name):
-    """A record's model as a script: what `live/gpt.js` reads."""
-    folder = model_of(root, name)
-    found = {
-        key: json.loads((folder / f"{key}.json").read_text(encoding="utf-8"))
-        for key in ("config", "tokenizer")
-    }
-    found["weights"] = b64encode((folder / "model.safetensors").read_bytes()).decode()
-    start = "globalThis.nextToken ??= {};\n(nextToken.models ??= {})"
-    return f"{start}.{name} = {json.dumps(found)};\n"
 
 
 class Live(SphinxDirective):
@@ -66,7 +54,7 @@ def copy(app, _):
     for page in app.env.metadata.values():
         if name := page.get("model"):
             file = Path(app.outdir, FOLDER, f"{name}.js")
-            file.write_text(as_script(Path(app.confdir), name), encoding="utf-8")
+            file.write_text(as_script(model_of(Path(app.confdir), name)), encoding="utf-8")
 
 
 def setup(app):

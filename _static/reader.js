@@ -252,7 +252,10 @@ function offerFinder(list) {
 function offerTouch(place) {
   const button = Object.assign(document.createElement("button"), { type: "button", textContent: "Try it", className: "try" });
   button.addEventListener("click", async () => {
-    for (const src of place.dataset.scripts.split(" ")) {
+    const scripts = place.dataset.scripts.split(" ");
+    const href = scripts[0].replace(/[^/]*$/, "touch.css");
+    document.head.append(Object.assign(document.createElement("link"), { rel: "stylesheet", href }));
+    for (const src of scripts) {
       if (document.querySelector(`script[src="${src}"]`)) continue;
       await new Promise((done, failed) =>
         document.head.append(Object.assign(document.createElement("script"), { src, onload: done, onerror: failed })),

@@ -32,6 +32,9 @@ nextToken.erf = (x) => {
 
 nextToken.GPT = class {
   constructor(weights, config) {
+    if (!["gelu", "gelu_new"].includes(config.activation_function)) {
+      throw new TypeError(`expected gelu, got ${config.activation_function}`);
+    }
     Object.assign(this, { weights, config });
     this.channels = config.n_embd;
     this.width = config.n_embd / config.n_head; // of a head
@@ -79,7 +82,11 @@ nextToken.GPT = class {
 
   network(x, layer) {
     const hidden = this.linear(x, `h.${layer}.mlp.c_fc`);
-    return this.linear(hidden.map((h) => 0.5 * h * (1 + nextToken.erf(h / Math.SQRT2))), `h.${layer}.mlp.c_proj`);
+    const share = // of h that goes on
+      this.config.activation_function === "gelu"
+        ? (h) => nextToken.erf(h / Math.SQRT2)
+        : (h) => Math.tanh(Math.sqrt(2 / Math.PI) * (h + 0.044715 * h ** 3));
+    return this.linear(hidden.map((h) => 0.5 * h * (1 + share(h))), `h.${layer}.mlp.c_proj`);
   }
 
   /* The logits after one more token. */
@@ -95,9 +102,10 @@ nextToken.GPT = class {
       x = x.map((each, c) => each + made[c]);
     }
     x = this.norm(x, "ln_f");
+    const rows = (this.weights["lm_head.weight"] ?? this.weights["wte.weight"]).data;
     return Array.from({ length: this.config.vocab_size }, (_, w) => {
       let sum = 0;
-      for (let c = 0; c < C; c += 1) sum += x[c] * wte[w * C + c];
+      for (let c = 0; c < C; c += 1) sum += x[c] * rows[w * C + c];
       return sum;
     });
   }

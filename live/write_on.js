@@ -18,7 +18,7 @@ nextToken.spelled = (tokenizer) => {
 
 nextToken.figures.write_on = (place) => {
   const { make, told, choice, softmax, temperature, topK, nucleus, draw, GPT } = nextToken;
-  const file = nextToken.models.one_sentence;
+  const file = nextToken.model;
   const model = new GPT(nextToken.readWeights(file.weights), file.config);
   const parts = nextToken.spelled(file.tokenizer);
   const decode = (ids) => new TextDecoder().decode(Uint8Array.from(ids.flatMap((id) => parts[id])));

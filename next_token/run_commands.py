@@ -30,6 +30,7 @@ from src.tools import runtime
 from . import gpus, llama, run_log, runs
 from . import tuned as tuned_models
 from .folders import open_tokenizer
+from .pages import write_page
 from .processes import joined
 from .run_config import KNOWN, OF_TEXT, RunConfig
 from .runs import config_in, train_run
@@ -348,6 +349,12 @@ def release(options: argparse.Namespace) -> None:
     print(f"{options.to}: {size:,} bytes")
 
 
+def page(options: argparse.Namespace) -> None:
+    """Write one HTML file on which the model of a run writes; it opens from any folder."""
+    write_page(options.folder, options.to, order=options.ngram)
+    print(f"{options.to}: {options.to.stat().st_size:,} bytes")
+
+
 def finetune(options: argparse.Namespace) -> None:
     """Teach a run a task from a file of labelled examples; keep the model in a folder."""
     runs.check_free(options.folder)
@@ -472,6 +479,11 @@ def add_to(command: Add) -> argparse.ArgumentParser:
     one = command(release)
     _add_folder(one)
     one.add_argument("to", type=Path, help="a new folder")
+
+    one = command(page)
+    _add_folder(one)
+    one.add_argument("--to", type=Path, required=True, help="the page: a new file")
+    one.add_argument("--ngram", type=int, metavar="N", help="tell the loss of an n-gram model, too")
 
     one = command(finetune)
     one.add_argument("run", type=Path, help="folder of a run, or of a released model")

@@ -2,49 +2,50 @@
 
 import json
 import math
+import shutil
+from dataclasses import replace
 
 import pytest
 import torch
 from browsing import ROOT
 
-from live import as_script, model_of
+from live import model_of
+from next_token.pages import as_script, write_page
 from src.attention.attention import scaled_dot_product_attention
 from src.attention.masks import banded_mask, causal_mask
 from src.attention.positions import rotate, sinusoidal_positions
+from src.gpt import pretrained
+from src.gpt.gpt2 import GPT, GPTConfig
 from src.gpt.released import open_run
 from src.gpt.sampling import nucleus, temperature, top_k
 from src.texts.markov import small_english
+from src.tokens import files
+from src.tokens.bpe import BytePairTokenizer
 
 pytestmark = pytest.mark.site
 pytest_plugins = ["site_fixtures"]
 
-SCRIPTS = sorted((ROOT / "live").glob("*.js"))
-FIGURES = [path.stem for path in SCRIPTS if f"figures.{path.stem} =" in path.read_text("utf-8")]
-
-
-def modules_of(figure):
-    """The modules that its page names, in order, and the page."""
-    for path in sorted((ROOT / "book").rglob("*.md")):
-        for line in path.read_text(encoding="utf-8").splitlines():
-            if line.startswith(":::{live}") and line.split()[-1] == figure:
-                return line.split()[1:], path
-    raise ValueError(f"no page has the figure {figure!r}")
+MODULES = {  # of each figure, in order, as its page names them
+    line.split()[-1]: line.split()[1:]
+    for path in (ROOT / "book").rglob("*.md")
+    for line in path.read_text(encoding="utf-8").splitlines()
+    if line.startswith(":::{live}")
+}
 
 
 @pytest.fixture
 def open_page(context):
     """An empty page with some modules, and a figure on it, if one is named."""
-    opened = []
+    opened, faults = [], []
 
     def open_it(*modules, figure=None):
         page = context.new_page()
         opened.append(page)
-        page.faults = []
-        page.on("pageerror", lambda error: page.faults.append(str(error)))
+        page.on("pageerror", lambda error: faults.append(str(error)))
         page.set_content('<main lang="en"></main>')
-        for name in modules_of(figure)[0] if figure else modules:
+        for name in MODULES.get(figure, modules):
             if model_of(ROOT, name).is_dir():
-                page.add_script_tag(content=as_script(ROOT, name))
+                page.add_script_tag(content=as_script(model_of(ROOT, name)))
             else:
                 page.add_script_tag(path=ROOT / "live" / f"{name}.js")
         if figure:
@@ -53,8 +54,8 @@ def open_page(context):
 
     yield open_it
     for page in opened:
-        assert not page.faults
         page.close()
+    assert not faults
 
 
 def test_attention_is_that_of_src(open_page):
@@ -161,19 +162,13 @@ def test_the_width_of_the_interval_is_the_probability_of_the_text(open_page):
 def test_the_gpt_that_writes_has_the_logits_of_src_and_its_tokens(open_page):
     page = open_page("attention", "gpt", "one_sentence", "write_on")
     run = open_run(ROOT / "results" / "one_sentence" / "model")
-    page.evaluate(
-        "() => { const { weights, config } = nextToken.models.one_sentence;"
-        " nextToken.trial = new nextToken.GPT(nextToken.readWeights(weights), config); }"
-    )
     for text in ("The naïve quokka returns 42 if the", "def f(x):\n    return"):
         ids = [1023, *run.tokenizer.encode(text)]
-        found = page.evaluate(
-            f"nextToken.trial.forget(), {ids}.map((id) => nextToken.trial.read(id))"
-        )
+        found = page.evaluate(f"({TRIAL})(nextToken.model, {ids})")
         with torch.no_grad():
             logits = run.model(torch.tensor([ids]))[0]
         assert torch.allclose(torch.tensor(found), logits, atol=1e-4, rtol=0)
-    parts = page.evaluate("nextToken.spelled(nextToken.models.one_sentence.tokenizer)")
+    parts = page.evaluate("nextToken.spelled(nextToken.model.tokenizer)")
     assert [bytes(part) for part in parts[:1023]] == [*run.tokenizer._bytes.values()][:1023]
 
 
@@ -211,6 +206,44 @@ def test_a_text_is_written_on_beyond_the_window_and_begun_again(open_page):
     assert page.locator(".written").inner_text() == "…"
     page.locator("tbody button").first.click()
     assert page.locator(".written").inner_text() != "…"
+
+
+TRIAL = """({ weights, config }, ids) => {
+  const model = new nextToken.GPT(nextToken.readWeights(weights), config);
+  return ids.map((id) => model.read(id));
+}"""
+
+
+def test_a_model_with_another_gelu_and_a_table_of_its_own_at_the_end(open_page, tmp_path):
+    config = GPTConfig(50, context_length=16, channels=8, layers=2, heads=2, tied=False)
+    config = replace(config, activation="gelu_tanh")
+    model = GPT(config, generator=torch.Generator().manual_seed(0))
+    pretrained.save(model, tmp_path)
+    files.save(BytePairTokenizer([]), tmp_path / "tokenizer.json")
+    page = open_page("attention", "gpt")
+    page.add_script_tag(content=as_script(tmp_path))
+    ids = [*range(0, 48, 3)]
+    found = page.evaluate(f"({TRIAL})(nextToken.model, {ids})")
+    with torch.no_grad():
+        logits = model.eval()(torch.tensor([ids]))[0]
+    assert torch.allclose(torch.tensor(found), logits, atol=1e-4, rtol=0)
+
+
+def test_a_page_of_ones_own_opens_from_a_folder_and_shows_tags_as_text(context, tmp_path):
+    folder = tmp_path / "<script>alert(1)<"
+    shutil.copytree(ROOT / "results" / "one_sentence" / "model", folder)
+    write_page(folder, tmp_path / "page.html", order=None)
+    with pytest.raises(FileExistsError, match=r"a new file, got .*page\.html"):
+        write_page(folder, tmp_path / "page.html", order=None)
+    page, asked = context.new_page(), []
+    page.on("dialog", lambda dialog: asked.append(dialog.message))
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto((tmp_path / "page.html").as_uri())
+    page.get_by_role("button", name="Write twenty").click()
+    assert page.locator("h1").inner_text() == "<script>alert(1)< writes"
+    assert page.locator(".written").inner_text() != "…"
+    assert len(asked) == 1  # the page itself
+    page.close()
 
 
 def test_both_places_move_and_their_product_stays(open_page):
@@ -277,13 +310,12 @@ def test_without_the_root_the_best_key_takes_more(open_page):
     assert page.locator("tbody .share").nth(1).inner_text() == "1.00"
 
 
-@pytest.mark.parametrize("figure", FIGURES)
+@pytest.mark.parametrize("figure", sorted(MODULES))
 def test_a_figure_is_small_and_fits_a_phone(open_page, figure):
-    modules, _ = modules_of(figure)
-    files = (ROOT / "live" / f"{name}.js" for name in modules)
+    files = (ROOT / "live" / f"{name}.js" for name in MODULES[figure])
     assert sum(file.stat().st_size for file in files if file.exists()) < 150_000
     page = open_page(figure=figure)
-    style = (ROOT / "_static" / "custom.css").read_text(encoding="utf-8")
+    style = (ROOT / "live" / "touch.css").read_text(encoding="utf-8")
     page.add_style_tag(content=f"{style} body {{ margin: 16px }}")
     page.evaluate("document.querySelector('main').className = 'touch'")
     page.set_viewport_size({"width": 390, "height": 844})

@@ -400,6 +400,7 @@ def test_a_released_run_gives_the_same_model_and_says_how_it_was_made(world_run,
     assert torch.equal(run.model(ids), released.model(ids))
     assert "got a released model" in refused(capsys, "release", out, tmp_path / "again")
     assert "holds something" in refused(capsys, "release", world_run, out)
+    assert "byte pairs" in refused(capsys, "page", world_run, "--to", tmp_path / "page.html")
 
 
 # what is refused

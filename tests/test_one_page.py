@@ -59,6 +59,7 @@ def test_the_download_runs_alone(tmp_path):
 # ---- faults --------------------------------------------------------------------------------------
 
 CHANGES = [  # of a line that cannot be left out: sign, constant, index
+    # fmt: off
     (r" \+ ", " - "),
     (r" - ", " + "),
     (r" / ", " * "),
@@ -76,6 +77,7 @@ CHANGES = [  # of a line that cannot be left out: sign, constant, index
     (r"\breturn (.*)", r"return -(\1)"),
     (r" in (.*):$", r" in list(\1)[1:]:"),
     (r"= (.*)$", r"= -(\1)"),
+    # fmt: on
 ]
 
 

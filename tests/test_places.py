@@ -67,8 +67,8 @@ def test_a_wheel_carries_all_records_and_texts(installed):
     carried = installed / "src" / "_book"
     found = {path.relative_to(carried) for path in carried.rglob("*") if path.is_file()}
     wanted = [*(ROOT / "results").rglob("*"), *(ROOT / "book").rglob("*.txt")]
-    wanted += (ROOT / "live").glob("knobs.*")
-    wanted += (ROOT / "live").glob("merges.*")
+    for each in ("knobs.*", "merges.*", "*.js", "touch.css"):
+        wanted += (ROOT / "live").glob(each)
     assert found == {path.relative_to(ROOT) for path in wanted if path.is_file()}
 
 
