@@ -59,25 +59,18 @@ def test_the_download_runs_alone(tmp_path):
 # ---- faults --------------------------------------------------------------------------------------
 
 CHANGES = [  # of a line that cannot be left out: sign, constant, index
-    # fmt: off
     (r" \+ ", " - "),
     (r" - ", " + "),
     (r" / ", " * "),
     (r"\b1\b", "2"),
     (r"\b0\b", "1"),
-    (r"-1\b", "0"),
     (r"\b2\b", "3"),
-    (r"\bmax\b", "min"),
-    (r"\bTrue\b", "False"),
-    (r"not ", ""),
-    (r"0\.(\d)", r"1.\1"),
     (r"\.(mT|T)\b", ""),
     (r"\.logsumexp\(-1\)", ".amax(-1)"),
     (r"\((\w+), (\w+)", r"(\2, \1"),
     (r"\breturn (.*)", r"return -(\1)"),
     (r" in (.*):$", r" in list(\1)[1:]:"),
     (r"= (.*)$", r"= -(\1)"),
-    # fmt: on
 ]
 
 
