@@ -10,7 +10,7 @@ from shutil import copyfile
 from setuptools import setup
 from setuptools.command.build_py import build_py
 
-READ = ("results/**/*", "book/**/*.txt", "live/knobs.*", "live/merges.*", "live/*.js", "live/touch.css")  # as in MANIFEST.in
+READ = ("results/**/*", "book/**/*.txt", "live/*")  # as in MANIFEST.in
 
 
 class BuildWithBook(build_py):

@@ -67,8 +67,7 @@ def test_a_wheel_carries_all_records_and_texts(installed):
     carried = installed / "src" / "_book"
     found = {path.relative_to(carried) for path in carried.rglob("*") if path.is_file()}
     wanted = [*(ROOT / "results").rglob("*"), *(ROOT / "book").rglob("*.txt")]
-    for each in ("knobs.*", "merges.*", "*.js", "touch.css"):
-        wanted += (ROOT / "live").glob(each)
+    wanted += (ROOT / "live").iterdir()
     assert found == {path.relative_to(ROOT) for path in wanted if path.is_file()}
 
 
@@ -84,4 +83,5 @@ def test_a_notebook_to_download_runs_in_an_empty_folder(chapter, installed, tmp_
     use_local_sockets()
     NotebookClient(made, timeout=LIMIT, kernel_name="python3").execute(cwd=str(tmp_path / "empty"))
     nbformat.validate(made)
-    assert made.cells[-1].outputs[0].text == f"{installed / 'src' / '__init__.py'} []\n"
+    said = [each.text for each in made.cells[-1].outputs]  # a line may come in two
+    assert "".join(said) == f"{installed / 'src' / '__init__.py'} []\n"
