@@ -112,7 +112,7 @@ def fold(cell, of_a_chapter):
         return  # here the assertion is what teaches
     figure = "figure" in cell.get("cell_metadata", {}).get("mystnb", {})
     bars = []
-    if len(cell.children) == 1 and sets_up(code):
+    if len(cell.children) == 1 and sets_up(code) and not teaches:
         bars = folded(source, code, "Set-up", "sets-up")
     elif checks and not does:
         bars = folded(source, code, checked(code), "checks")
