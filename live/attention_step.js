@@ -33,7 +33,7 @@ nextToken.figures.attention_step = (place) => {
   make("p", place, {
     textContent: "The upper half of a number adds one, the lower half takes one. A word is hidden or shown.",
   });
-  const query = make("div", place, { className: "row" });
+  const query = make("div", place, { className: "controls" });
   make("b", query, { textContent: "query of sat" });
   numbers(query, "query of sat", () => now.query);
   shows.push(
@@ -64,7 +64,7 @@ nextToken.figures.attention_step = (place) => {
     });
   });
 
-  const foot = make("div", place, { className: "row" });
+  const foot = make("div", place, { className: "controls" });
   const output = make("output", foot);
   const back = make("button", foot, { type: "button", textContent: "As it was" });
   back.addEventListener("click", () => set(() => (now = begin())));

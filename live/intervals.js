@@ -13,7 +13,7 @@ nextToken.figures.intervals = (place) => {
   };
   const drawing = drawn("svg", place, { role: "img" });
   const said = make("output", place);
-  const next = make("div", place, { className: "row" });
+  const next = make("div", place, { className: "controls" });
 
   /* The interval after each word: [low, width]. */
   const intervals = () => {

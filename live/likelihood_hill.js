@@ -11,7 +11,7 @@ nextToken.figures.likelihood_hill = (place) => {
     change();
     show();
   };
-  const row = make("div", place, { className: "row" });
+  const row = make("div", place, { className: "controls" });
   const more = (text, change) =>
     make("button", row, { type: "button", textContent: text }).addEventListener("click", () => set(change));
   more("+ sleeps", () => (now.sleeps += 1));

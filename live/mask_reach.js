@@ -19,10 +19,10 @@ nextToken.figures.mask_reach = (place) => {
     show();
   };
   make("p", place, { textContent: "A row for each output, a column for each input. A cell is opened or shut." });
-  const masks = make("div", place, { className: "row" });
+  const masks = make("div", place, { className: "controls" });
   const start = (name) => set(() => (now = { ...now, name, mask: ready[name]() }));
   const names = choice(masks, "mask", Object.keys(ready).map((name) => [name, name]), () => now.name, start);
-  const depth = make("div", place, { className: "row" });
+  const depth = make("div", place, { className: "controls" });
   const options = [1, 2, 3, 4, 5].map((layers) => [String(layers), layers]);
   const layers = choice(depth, "layers", options, () => now.layers, (number) => set(() => (now.layers = number)));
 

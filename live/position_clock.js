@@ -12,7 +12,7 @@ nextToken.figures.position_clock = (place) => {
     show();
   };
 
-  const above = make("div", place, { className: "row" });
+  const above = make("div", place, { className: "controls" });
   const ways = [["both", true], ["one alone", false]];
   const together = choice(above, "move", ways, () => now.together, (value) => set(() => (now.together = value)));
   const bases = [10, 100, 10_000].map((base) => [base.toLocaleString("en"), base]);

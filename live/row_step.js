@@ -12,7 +12,7 @@ nextToken.figures.row_step = (place) => {
     change();
     show();
   };
-  const above = make("div", place, { className: "row" });
+  const above = make("div", place, { className: "controls" });
   const rates = [0.1, 1, 10].map((rate) => [String(rate), rate]);
   const rate = choice(above, "learning rate", rates, () => now.rate, (value) => set(() => (now.rate = value)));
   make("button", above, { type: "button", textContent: "As it was" }).addEventListener("click", () => set(() => (now = begin())));

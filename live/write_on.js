@@ -47,14 +47,14 @@ nextToken.figures.write_on = (place) => {
   begin();
 
   const text = make("p", place, { className: "written" });
-  const keys = make("div", place, { className: "row" });
+  const keys = make("div", place, { className: "controls" });
   const writeSome = (count) => () => set(() => {
     for (let n = 0; n < count && now.ids.at(-1) !== END; n += 1) write(draw(softmax(filtered())));
   });
   for (const [name, act] of [["Write a token", writeSome(1)], ["Write twenty", writeSome(20)], ["As it was", () => set(begin)]]) {
     make("button", keys, { type: "button", textContent: name }).addEventListener("click", act);
   }
-  const knobs = make("div", place, { className: "row" });
+  const knobs = make("div", place, { className: "controls" });
   const knob = (name, key, options) => choice(knobs, name, options, () => now[key], (value) => set(() => (now[key] = value)));
   const shows = [
     knob("temperature", "temperature", [0, 0.5, 1, 2].map((t) => [String(t), t])),
