@@ -50,10 +50,11 @@ class Live(SphinxDirective):
 
 
 def copy(app, _):
-    copy_asset(Path(app.confdir, FOLDER), Path(app.outdir, FOLDER))
+    folder, shown = Path(app.confdir, FOLDER), Path(app.outdir, FOLDER)
+    copy_asset(folder, shown, excluded=lambda file: file.endswith(".html"))  # which are no pages
     for page in app.env.metadata.values():
         if name := page.get("model"):
-            file = Path(app.outdir, FOLDER, f"{name}.js")
+            file = shown / f"{name}.js"
             file.write_text(as_script(model_of(Path(app.confdir), name)), encoding="utf-8")
 
 
