@@ -1,7 +1,6 @@
 /* src/attention/positions.py: where does a token stand, and how far apart are two?
 
      sinusoidal    P[t, 2i] = sin(t w_i),  P[t, 2i + 1] = cos(t w_i),  w_i = base^(-2i / C)
-     rotary        pair i of a query's or key's channels, turned by the angle t w_i
 */
 "use strict";
 
@@ -13,10 +12,3 @@ nextToken.frequencies = (channels, base = 10_000) =>
 /* P[t], (C) */
 nextToken.sinusoidalPosition = (t, channels, base) =>
   nextToken.frequencies(channels, base).flatMap((w) => [Math.sin(t * w), Math.cos(t * w)]);
-
-/* x (D) at position t */
-nextToken.rotate = (x, t, base) =>
-  nextToken.frequencies(x.length, base).flatMap((w, i) => {
-    const [even, odd, cos, sin] = [x[2 * i], x[2 * i + 1], Math.cos(t * w), Math.sin(t * w)];
-    return [even * cos - odd * sin, even * sin + odd * cos];
-  });
