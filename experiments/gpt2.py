@@ -2,16 +2,14 @@
 
 Trains the recipe of results/gpt2/recipe.toml for each size and three seeds, releases each run to
 results/gpt2/SIZE-seed-N, and asks all of them the questions of `src.gpt.zero_shot`. Beside them,
-not released, stand the cells of four more questions:
+not released, stand the cells of two more questions:
 
-    data          all sizes but the largest on less text: the loss against parameters and tokens
-    demonstrations    one size, with fewer demonstrations of the tasks in its text, and with none
-    ablation      what GPT-2 changed in GPT-1, one change at a time, in a deeper and narrower model
-    depth         small models have one layer and large ones two: a wide one of one, a narrow of two
+    data     all sizes but the largest on less text: the loss against parameters and tokens
+    depth    small models have one layer and large ones two: a wide one of one, a narrow of two
 
 What is asked and read is the same for every model: fixed questions and fixed texts, which are drawn
 apart from those that are trained on. Learning rates of the sizes were chosen by the validation loss
-of shorter pilots; those of the ablation are among its cells. Two hours of one core.
+of shorter pilots. An hour or two of one core.
 """
 
 import statistics
@@ -25,7 +23,7 @@ from experiments.shared.released import described, minutes, place, rows, trained
 from next_token.run_config import RunConfig
 from next_token.runs import config_in
 from src.gpt import zero_shot
-from src.gpt.choices import MEASURES, exact_match
+from src.gpt.choices import exact_match
 from src.gpt.released import open_run, read_toml, scores
 from src.likelihood.evaluation import total
 from src.texts.corpora import Document
@@ -43,27 +41,11 @@ SIZES = {
 }
 RECIPE = read_toml(Path(__file__).parents[1] / "results" / "gpt2" / "recipe.toml")
 DOCUMENTS, SHARE = RECIPE["world"]["documents"], RECIPE["world"]["demonstrations"]
-CONTROLLED, SHARES = 64, (0.4, 0.04, 0.01, 0.0)
-DEEP = {"layers": 6, "heads": 4, "channels": 32}
-RATES = (3e-3, 1e-2)
-OLD_NORM, OLD_START = {"norm": "post"}, {"scaled_residuals": False}
-ABLATION = {  # what is changed back; the last two change what is read, and how
-    "GPT-2": {},
-    "post-norm": {"model": OLD_NORM},
-    "unscaled start": {"model": OLD_START},
-    "both: GPT-1": {"model": OLD_NORM | OLD_START},
-    "half the context": {"model": {"context_length": RECIPE["model"]["context_length"] // 2}},
-    "a quarter of the batch": {
-        "data": {"batch_size": RECIPE["data"]["batch_size"] // 4},
-    },
-}
 # Sizes with up to 16 channels have one layer and those from 32 on have two. Here depth and size
 # change apart: (layers, channels); 4 heads. The first seed is trained with both rates that the
 # sizes next to these have, and the others with the one of less validation loss.
 DEPTHS, DEPTH_RATES = ((1, 40), (2, 16)), (1e-2, 2e-2)
-TEXTS_SEED = 10_099
-# families for which all measures are recorded
-MEASURED = ("where", "who", "facts", "sentiment", "translation", "last word", "endings")
+ITEMS_SEED, TEXTS_SEED = 10_000, 10_099
 
 
 @dataclass(frozen=True)
@@ -73,10 +55,8 @@ class Settings:
     documents: int = DOCUMENTS  # to train on in so many steps; in fewer, fewer
     held_out: int = round(RECIPE["data"]["test"] * DOCUMENTS)
     shorter: tuple = (1_000, 2_000)
-    control_steps: int = 2_000
-    deep_steps: int = 400
     items: int = 300  # questions of each family
-    translations: tuple = (288, 96)  # the same, and of what was never paired
+    translations: int = 288
     read: int = 1_000  # texts for the loss
     texts: int = 200  # of these, for that of the checkpoints
 
@@ -87,10 +67,8 @@ QUICK = Settings(
     documents=2_000,
     held_out=40,
     shorter=(3,),
-    control_steps=3,
-    deep_steps=3,
     items=6,
-    translations=(6, 6),
+    translations=6,
     read=10,
     texts=5,
 )
@@ -99,13 +77,13 @@ QUICK = Settings(
 # ---- runs: what tells one from the others, and how its settings differ from the recipe ----------
 
 
-def changes_of(settings, *, seed, steps, demonstrations=SHARE):
+def changes_of(settings, *, seed, steps):
     """As many documents for each step as the recipe has, and always as many held out."""
     documents = steps * settings.documents // settings.steps
     held_out = settings.held_out / documents
     return {
         "data": {"seed": seed, "validation": held_out, "test": held_out},
-        "world": {"documents": documents, "demonstrations": demonstrations},
+        "world": {"documents": documents, "demonstrations": SHARE},
         "training": {
             "steps": steps,
             "warm_up": min(RECIPE["training"]["warm_up"], steps // 2),
@@ -115,25 +93,12 @@ def changes_of(settings, *, seed, steps, demonstrations=SHARE):
     }
 
 
-def grid_run(settings, channels, steps, demonstrations, seed):
+def grid_run(settings, channels, steps, seed):
     layers, heads, rate = SIZES[channels]
-    changes = changes_of(settings, seed=seed, steps=steps, demonstrations=demonstrations)
+    changes = changes_of(settings, seed=seed, steps=steps)
     changes["model"] = {"layers": layers, "heads": heads, "channels": channels}
     changes["training"]["learning_rate"] = rate
-    about = {"channels": channels, "steps": steps, "demonstrations": demonstrations, "seed": seed}
-    return about, changes
-
-
-def ablation_run(settings, arm, rate, seed):
-    steps = settings.deep_steps
-    changes = changes_of(settings, seed=seed, steps=steps)
-    changes["model"] = dict(DEEP)
-    if arm == "a quarter of the batch":
-        changes["training"]["steps"] = steps = 4 * steps
-    changes["training"] |= {"learning_rate": rate, "every": max(1, steps // 4), "save_every": steps}
-    for table, values in ABLATION[arm].items():
-        changes[table] |= values
-    return {"arm": arm, "rate": rate, "seed": seed}, changes
+    return {"channels": channels, "steps": steps, "seed": seed}, changes
 
 
 def depth_run(settings, layers, channels, rate, seed):
@@ -145,7 +110,7 @@ def depth_run(settings, layers, channels, rate, seed):
 
 def released_runs(settings):
     return [
-        grid_run(settings, channels, settings.steps, SHARE, seed)
+        grid_run(settings, channels, settings.steps, seed)
         for seed in settings.seeds
         for channels in reversed(SIZES)
     ]
@@ -153,27 +118,10 @@ def released_runs(settings):
 
 def data_runs(settings):
     return [
-        grid_run(settings, channels, steps, SHARE, seed)
+        grid_run(settings, channels, steps, seed)
         for seed in settings.seeds
         for steps in settings.shorter
         for channels in sorted(SIZES)[:-1]
-    ]
-
-
-def control_runs(settings):
-    return [
-        grid_run(settings, CONTROLLED, settings.control_steps, share, seed)
-        for seed in settings.seeds
-        for share in SHARES
-    ]
-
-
-def ablation_runs(settings):
-    return [
-        ablation_run(settings, arm, rate, seed)
-        for seed in settings.seeds
-        for rate in RATES
-        for arm in ABLATION
     ]
 
 
@@ -197,36 +145,18 @@ def drawn(seed):
 
 @cache
 def questions(settings):
-    """{family: (items, an unconditional prompt for its choices, the seed they are drawn with)}."""
-    w, seed, items = world(), 10_000, settings.items
-    paired, unpaired = settings.translations
-    asked = {
+    """Those of each family."""
+    w, items = world(), settings.items
+    makers = {
         "where": partial(zero_shot.reading, w, items, ask="where"),
         "who": partial(zero_shot.reading, w, items, ask="who"),
         "facts": partial(zero_shot.facts, w, items),
         "sentiment": partial(zero_shot.sentiment, w, items),
-        "translation": partial(zero_shot.translation, w, paired),
+        "translation": partial(zero_shot.translation, w, settings.translations),
+        "last word": partial(zero_shot.last_word, w, items),
+        "endings": partial(zero_shot.endings, w, items),
     }
-    makers = {}
-    for name, make in asked.items():
-        end = ":" if name == "translation" else "?"
-        for wording in range(len(zero_shot.WORDINGS[name])):
-            full = f"{name}, wording {wording}" if wording else name
-            makers[full] = partial(make, wording=wording), end
-    makers |= {
-        "facts, stated": (partial(asked["facts"], wording=None), "is"),
-        "facts, never asked": (partial(asked["facts"], asked=False), "?"),
-        "facts, never asked, stated": (partial(asked["facts"], asked=False, wording=None), "is"),
-        "translation, never paired": (
-            partial(zero_shot.translation, w, unpaired, paired=False),
-            ":",
-        ),
-        "last word": (partial(zero_shot.last_word, w, items), "is"),
-        "endings": (partial(zero_shot.endings, w, items), "."),
-    }
-    return {
-        name: (make(generator=drawn(seed)), alone, seed) for name, (make, alone) in makers.items()
-    }
+    return {name: make(generator=drawn(ITEMS_SEED)) for name, make in makers.items()}
 
 
 @cache
@@ -237,25 +167,14 @@ def texts(settings):
 
 
 def answers_of(run, settings):
-    """{family: accuracies and the like}."""
+    """{family: the share of right choices; what is translated is written, too}."""
     reader, found = zero_shot.TextModel.from_run(run), {}
-    for name, (items, alone, _) in questions(settings).items():
-        known = name in MEASURED
-        scored = reader.scores(items, alone if known else None)
-        right = [of_item[item.label] for item, of_item in zip(items, scored, strict=True)]
-        found[name] = {
-            by: zero_shot.accuracy(items, scored, by) for by in (MEASURES if known else ("sum",))
-        }
-        found[name]["nats"] = statistics.fmean(each.score.nats for each in right)
-        if name.startswith("translation"):  # an answer of several words
-            written = reader.write(items)
-            wanted = [item.answer for item in items]
-            found[name]["written"] = exact_match([each or "nothing" for each in written], wanted)
-            found[name]["words"] = statistics.fmean(
-                place < len(each.split()) and each.split()[place] == word
-                for answer, each in zip(wanted, written, strict=True)
-                for place, word in enumerate(answer.split())
-            )
+    for name, items in questions(settings).items():
+        scored = reader.scores(items)
+        found[name] = {"sum": zero_shot.accuracy(items, scored, "sum")}
+        if name == "translation":  # an answer of several words
+            written = [each or "nothing" for each in reader.write(items)]
+            found[name]["written"] = exact_match(written, [item.answer for item in items])
     return found
 
 
@@ -330,11 +249,11 @@ def depth_of(cells):
 def families(cells):
     """Of each family of questions: how many, the seed, by chance, at best."""
     found = {}
-    for name, (items, _, seed) in questions(cells.settings).items():
+    for name, items in questions(cells.settings).items():
         possible = all(world().log_prob(item.prompt) > float("-inf") for item in items)
         found[name] = {
             "items": len(items),
-            "seed": seed,
+            "seed": ITEMS_SEED,
             "chance": zero_shot.chance(items),
             "ceiling": zero_shot.ceiling(world(), items) if possible else None,
         }
@@ -353,10 +272,7 @@ def find(cells):
         "checkpoints": points_of(cells),
         "released": looked_at(cells, released_runs(settings)),
         "data": looked_at(cells, data_runs(settings), ask=False),
-        "demonstrations": looked_at(cells, control_runs(settings)),
-        "ablation": looked_at(cells, ablation_runs(settings), ask=False),
         "depth": depth_of(cells),
-        "ablation_settings": {"steps": settings.deep_steps} | DEEP,
     }
 
 
@@ -393,34 +309,6 @@ def table(kept):
         shares = [percent([p["answers"][name]["sum"] for p in of]) for of in by_size.values()]
         cells = [name, f"{100 * about['chance']:.1f}", best, *shares]
         lines.append("| " + " | ".join(cells) + " |")
-    lines += [
-        "",
-        f"Fewer demonstrations: C = {CONTROLLED}, {kept['demonstrations'][0]['steps']:,} steps.",
-        "",
-        "| family | " + " | ".join(f"{share:g}" for share in SHARES) + " |",
-        "|:---|" + "---:|" * len(SHARES),
-    ]
-    seeds = sorted({p["seed"] for p in kept["ablation"]})
-    for name in kept["families"]:
-        cells = [
-            percent([p["answers"][name]["sum"] for p in kept["demonstrations"] if is_share(p, s)])
-            for s in SHARES
-        ]
-        lines.append(f"| {name} | " + " | ".join(cells) + " |")
-    lines += [
-        "",
-        f"Changes taken back: {DEEP['layers']} layers, {DEEP['channels']} channels,"
-        f" {kept['ablation_settings']['steps']} steps of a full batch; loss above the floor by"
-        " seed.",
-        "",
-        "| arm | learning rate | " + " | ".join(f"seed {seed}" for seed in seeds) + " |",
-        "|:---|---:|" + "---:|" * len(seeds),
-    ]
-    for arm in ABLATION:
-        for rate in RATES:
-            of = [p for p in kept["ablation"] if (p["arm"], p["rate"]) == (arm, rate)]
-            gaps = [f"{p['loss'] - kept['floor']:.4f}" for p in of]
-            lines.append(f"| {arm} | {rate:g} | " + " | ".join(gaps) + " |")
     return lines + depth_table(kept)
 
 
@@ -459,7 +347,3 @@ def depth_table(kept):
 
 def parameters(cells):
     return cells[0]["parameters"]
-
-
-def is_share(point, share):
-    return point["demonstrations"] == share
