@@ -16,6 +16,7 @@ nextToken.symbols = (word) => [...new TextEncoder().encode(word)].map((byte) => 
 nextToken.BytePairTokenizer = class {
   constructor(merges) {
     [this.symbolOfPair, this.pairOfSymbol] = [new Map(), new Map()];
+    this.decoder = new TextDecoder("utf-8", { ignoreBOM: true });
     for (let rank = 0; 2 * rank < merges.length; rank += 1) {
       const [pair, symbol] = [merges.slice(2 * rank, 2 * rank + 2), String.fromCharCode(256 + rank)];
       this.symbolOfPair.set(pair, symbol);
@@ -35,8 +36,14 @@ nextToken.BytePairTokenizer = class {
 
   /* Of the merges that words have pairs for, the one that was learned first. */
   first(words) {
-    const pairs = words.flatMap((word) => [...word].slice(1).map((token, at) => word[at] + token));
-    return pairs.map((pair) => this.symbolOfPair.get(pair)).reduce((one, other) => (other < (one ?? "\uffff") ? other : one), undefined);
+    let found;
+    for (const word of words) {
+      for (let at = 0; at + 1 < word.length; at += 1) {
+        const made = this.symbolOfPair.get(word.slice(at, at + 2));
+        if (made && (!found || made < found)) found = made;
+      }
+    }
+    return found;
   }
 
   merge(word, symbol) {
@@ -50,7 +57,7 @@ nextToken.BytePairTokenizer = class {
   /* A token as one reads it; as its bytes, if it is no whole character. */
   spelled(token) {
     const bytes = (part) => (part.charCodeAt() < 256 ? [part.charCodeAt()] : this.parts(part).flatMap(bytes));
-    const text = new TextDecoder("utf-8", { ignoreBOM: true }).decode(Uint8Array.from(bytes(token)));
+    const text = this.decoder.decode(Uint8Array.from(bytes(token)));
     return text.includes("\ufffd") ? bytes(token).map((byte) => byte.toString(16).toUpperCase().padStart(2, "0")).join(" ") : text.replaceAll(" ", "␣");
   }
 };
