@@ -1,4 +1,4 @@
-/* src/tokens/unigram.py: how likely is a word that has many tokenizations? Bytes are a string of them.
+/* src/tokens/unigram.py: how likely is a word that has many tokenizations? A word is a string of bytes.
 
      alpha(j) = sum over edges i -> j of alpha(i) p(w)        P(word) = alpha(n) = beta(0)
      beta(i)  = sum over edges i -> j of p(w) beta(j)         m = alpha(i) p(w) beta(j) / P(word)
@@ -8,7 +8,7 @@
 
 globalThis.nextToken ??= {};
 
-/* For each place of the word, the edges [start, token] that end there. */
+/* For each place, the edges [start, token] that end there. */
 nextToken.lattice = (word, ids) =>
   Array.from({ length: word.length + 1 }, (_, end) =>
     Array.from({ length: end }, (_, start) => [start, ids.get(word.slice(start, end))]).filter(([, token]) => token !== undefined),
@@ -32,11 +32,10 @@ nextToken.backward = (edges, logProbs) => {
 
 nextToken.logSum = (terms) => {
   const most = Math.max(...terms); // -Infinity of none
-  if (most === -Infinity) return most;
-  return most + Math.log(terms.reduce((sum, term) => sum + Math.exp(term - most), 0));
+  return most === -Infinity ? most : most + Math.log(terms.reduce((sum, term) => sum + Math.exp(term - most), 0));
 };
 
-/* Of each edge [start, end, token, probability]; of a word that nothing spells, all zero. */
+/* Of each edge [start, end, token, probability]; all zero for a word that no cut spells, where src has an error. */
 nextToken.posteriors = (edges, logProbs) => {
   const [alpha, beta] = [nextToken.forward(edges, logProbs), nextToken.backward(edges, logProbs)];
   const total = Math.max(alpha.at(-1), -Number.MAX_VALUE);
@@ -45,27 +44,25 @@ nextToken.posteriors = (edges, logProbs) => {
   );
 };
 
-/* The tokens of the likeliest segmentation, and its log-probability; null and -Infinity if there is none. */
+/* The likeliest tokens, and their log-probability; [] and -Infinity for a word that no cut spells. */
 nextToken.bestPath = (edges, logProbs) => {
-  const [best, arrived] = [[0], [null]];
-  for (const ending of edges.slice(1)) {
-    let [score, edge] = [-Infinity, null];
+  const [best, arrived] = [[0], []];
+  edges.slice(1).forEach((ending, before) => {
+    best.push(-Infinity);
     for (const [start, token] of ending) {
-      if (best[start] + logProbs[token] > score) [score, edge] = [best[start] + logProbs[token], [start, token]];
+      const score = best[start] + logProbs[token];
+      if (score > best[before + 1]) [best[before + 1], arrived[before + 1]] = [score, [start, token]];
     }
-    best.push(score);
-    arrived.push(edge);
-  }
-  if (best.at(-1) === -Infinity) return [null, -Infinity];
+  });
   const path = [];
-  for (let place = edges.length - 1; place; place = arrived[place][0]) path.unshift(arrived[place][1]);
+  if (best.at(-1) > -Infinity) for (let at = edges.length - 1; at; at = arrived[at][0]) path.unshift(arrived[at][1]);
   return [path, best.at(-1)];
 };
 
-/* Tokens [bytes, log-probability] as those of UnigramTokenizer: all 256 bytes first, the least likely at the floor. */
-nextToken.unigramTokens = (pieces) => {
-  const complete = new Map(Array.from({ length: 256 }, (_, byte) => [String.fromCharCode(byte), Math.log(1e-5 / 256)]));
-  for (const [piece, logProb] of pieces) complete.set(piece, logProb);
-  const [names, logProbs] = [[...complete.keys()], [...complete.values()]];
-  return { names, logProbs, ids: new Map(names.map((name, id) => [name, id])) };
+/* UnigramTokenizer of [bytes, log-probability]: a byte that is missing gets the least. */
+nextToken.unigramTokenizer = (pieces) => {
+  const bytes = Array.from({ length: 256 }, (_, byte) => [String.fromCharCode(byte), Math.log(1e-5 / 256)]);
+  const complete = new Map([...bytes, ...pieces]);
+  const names = [...complete.keys()];
+  return { pieces: names, logProbs: [...complete.values()], ids: new Map(names.map((name, id) => [name, id])) };
 };
