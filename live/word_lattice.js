@@ -72,7 +72,7 @@ nextToken.figures.word_lattice = (place) => {
       const half = Math.max(20, 3.7 * spelt(token).length + 4);
       drawn("rect", handle, { x: -22, y: -22, width: 44, height: 44, fill: "transparent" }); // what a finger hits
       drawn("rect", handle, { x: -half, y: -17, width: 2 * half, height: 34, rx: 4, class: "chip" });
-      drawn("text", handle, { y: -2, "text-anchor": "middle" }).textContent = spelt(token);
+      drawn("text", handle, { y: -2, "text-anchor": "middle", class: up ? "" : "letter" }).textContent = spelt(token);
       const part = drawn("text", handle, { y: 12, "text-anchor": "middle", class: "small" });
       Object.assign(handle, { ariaLabel: `${spelt(token)}, places ${start} to ${end}`, ariaValueMin: -MOST, ariaValueMax: MOST });
       hold(handle, token);
@@ -126,7 +126,7 @@ nextToken.figures.word_lattice = (place) => {
     if (!best.length) return "No cut is left, so the word is impossible. This is why single bytes stay.";
     const [cut, first] = [best, start.best].map((path) => path.map(spelt).join("·"));
     const leads = cut === first ? `${cut} is the best cut` : `The best cut jumps from ${first} to ${cut}`;
-    const all = ways === 1 ? "It is the only one." : `All ${ways} cuts: ${told(-total)} nats, so the best has ${told(100 * Math.exp(score - total), 0)} %.`;
+    const all = ways === 1 ? "It is the only one." : `All ${ways} cuts together: ${told(-total)} nats; the best holds ${told(100 * Math.exp(score - total), 0)}\u00a0% of that probability.`;
     const said = [`${leads}: ${told(-score)} nats. ${all}`];
     const [from, to, likeliest, share] = shares.reduce((a, b) => (b[3] > a[3] ? b : a));
     if (!onBest.has(`${from} ${to}`)) said.push(`Yet the likeliest token is ${spelt(likeliest)}, ${told(share)}.`);

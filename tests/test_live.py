@@ -186,13 +186,13 @@ def test_the_best_cut_jumps_and_a_word_without_a_token_loses_its_share(open_page
     now.click()
     assert "costs 0.71 nats more: −log(1 − 0.51)" in said.inner_text()
     now.press("Enter")
-    assert "no·where is the best cut: 5.12 nats. All 22 cuts: 4.33" in said.inner_text()
+    assert "no·where is the best cut: 5.12 nats. All 22 cuts together: 4.33" in said.inner_text()
     now.press("ArrowUp")
     assert "jumps from no·where to now·here" in said.inner_text()
     now.drag_to(said)
     assert "now: 0.080 → 0.0" in said.inner_text()
     page.get_by_role("textbox").fill("returns")
-    assert "␣returns is the best cut: 7.21 nats. All 8 cuts: 7.11" in said.inner_text()
+    assert "␣returns is the best cut: 7.21 nats. All 8 cuts together: 7.11" in said.inner_text()
 
 
 def test_the_gpt_that_writes_has_the_logits_of_src_and_its_tokens(open_page):
