@@ -4,6 +4,7 @@ import json
 import math
 import shutil
 from dataclasses import replace
+from itertools import chain
 
 import pytest
 import torch
@@ -21,6 +22,7 @@ from src.gpt.sampling import nucleus, temperature, top_k
 from src.texts.markov import small_english
 from src.tokens import files
 from src.tokens.bpe import BytePairTokenizer
+from src.tokens.unigram import UnigramTokenizer, backward, best_path, forward, lattice, posteriors
 
 pytestmark = pytest.mark.site
 pytest_plugins = ["site_fixtures"]
@@ -153,6 +155,44 @@ def test_the_width_of_the_interval_is_the_probability_of_the_text(open_page):
     assert f"{nats:.2f} nats" in page.locator("output").inner_text()
     page.get_by_role("button", name="Take one back").click()
     assert page.locator("output").inner_text().startswith("the dog sleeps:")
+
+
+def test_cuts_of_a_word_are_those_of_src(open_page):
+    page = open_page("unigram", "unigram_pieces")
+    pieces = page.evaluate("nextToken.unigramPieces.learnt")
+    src = UnigramTokenizer({piece.encode("latin-1"): value for piece, value in pieces})
+    noise = torch.randn(len(src.pieces), generator=torch.Generator().manual_seed(0))
+    noise[256:][noise[256:] > 1] = -math.inf  # tokens that are gone; bytes stay
+    probs = [*map(float.__add__, src.log_probs, noise.tolist())]
+    for word in (" returns", " naïve", " indexing"):
+        edges = lattice(word.encode(), src.ids)
+        found = page.evaluate(CUTS, [pieces, word.encode().decode("latin-1"), noise.tolist()])
+        [path, score], shares = best_path(edges, probs), posteriors(edges, probs)
+        sums = forward(edges, probs), backward(edges, probs)
+        assert found == pytest.approx([*chain(*sums, path, [score], *shares)], abs=1e-9, rel=0)
+
+
+CUTS = """([pieces, word, noise]) => {
+  const { logProbs, ids } = nextToken.unigramTokenizer(pieces);
+  const given = [nextToken.lattice(word, ids), logProbs.map((value, i) => value + noise[i])];
+  return ["forward", "backward", "bestPath", "posteriors"]
+    .map((each) => nextToken[each](...given)).flat(2);
+}"""
+
+
+def test_the_best_cut_jumps_and_a_word_without_a_token_loses_its_share(open_page):
+    page = open_page(figure="word_lattice")
+    said, now = page.locator("output"), page.get_by_role("slider", name="now, places 0 to 3")
+    now.click()
+    assert "costs 0.71 nats more: −log(1 − 0.51)" in said.inner_text()
+    now.press("Enter")
+    assert "no·where is the best cut: 5.12 nats. All 22 cuts together: 4.33" in said.inner_text()
+    now.press("ArrowUp")
+    assert "jumps from no·where to now·here" in said.inner_text()
+    now.drag_to(said)
+    assert "now: 0.080 → 0.0" in said.inner_text()
+    page.get_by_role("textbox").fill("returns")
+    assert "␣returns is the best cut: 7.21 nats. All 8 cuts together: 7.11" in said.inner_text()
 
 
 def test_the_gpt_that_writes_has_the_logits_of_src_and_its_tokens(open_page):
