@@ -11,17 +11,17 @@ nextToken.tale = () => {
 };
 
 nextToken.figures.saved_penny = (place) => {
-  const { make, drawn, told, choice, slideHandle, countNgrams, backOff } = nextToken;
-  const story = nextToken.tale();
-  const vocabulary = [...new Set(story)].sort();
+  const { make, drawn, told, choice, slideHandle, tale, countNgrams, backOff } = nextToken;
+  const vocabulary = [...new Set(tale())].sort();
   const [ORDER, PARTS, WIDE] = [3, 20, 332]; // a coin is cut at a twentieth
-  const levels = countNgrams(story, ORDER);
+  const levels = countNgrams(tale(), ORDER);
   const begin = () => ({ text: ["he", "is", "reading"], word: "francisco", estimator: "absolute", kept: PARTS / 2 });
   let now = begin();
   const set = (change) => {
     change();
     show();
   };
+
   /* Coins in rows of ten, each as full as it stays: a constant is taken from the last. */
   const pile = (parent, count, pitch = 8) => {
     const drawing = drawn("svg", parent, { class: "pile", "aria-hidden": true });
@@ -105,9 +105,9 @@ nextToken.figures.saved_penny = (place) => {
     method();
     handle();
     whole.setAttribute("width", ((WIDE - 16) * now.kept) / PARTS);
-    gives.textContent = `${now.estimator === "interpolated" ? "Every coin gives up" : "Every word gives up"} ${told(1 - now.kept / PARTS)} ${now.estimator === "interpolated" ? "of itself" : "of one coin"}. Move the cut:`;
+    gives.textContent = `Every ${now.estimator === "interpolated" ? "coin" : "word"} gives up ${told(1 - now.kept / PARTS)} of a coin. Move the cut:`;
     cut.lastChild.ariaValueText = gives.textContent;
-    written.textContent = `${now.text.join(" ")} … “${now.word}”?`;
+    written.textContent = `${now.text.slice(-8).join(" ")} … “${now.word}”?`;
     writes.textContent = `Write “${now.word}”`;
     const top = steps.find(({ total }) => total);
     const continued = now.estimator === "kneser-ney";
@@ -121,7 +121,8 @@ nextToken.figures.saved_penny = (place) => {
     const alike = new Map(vocabulary.map((word) => [word, 1 / vocabulary.length]));
     stair({ mass: alike, left: 0 }, share, top.counts, "all words alike");
     const arrives = vocabulary.reduce((sum, word, w) => sum + (top.counts.has(word) ? 0 : probs[w]), 0);
-    output.textContent = `“${now.word}” after “${recent.join(" ")}”: ${told(p, 4)}, ${p ? told(-Math.log(p)) : "∞"} nats. After “${top.known}”, ${told(top.left)} is saved: ${told(arrives)} reaches other words, ${told(top.left - arrives)} comes back to ${“${[...top.counts.keys()].join("”, “")}”.`;
+    const back = `${told(top.left - arrives)} comes back to “${[...top.counts.keys()].join("”, “")}”`;
+    output.textContent = `“${now.word}” after “${recent.join(" ")}”: ${told(p, 4)}, ${p ? told(-Math.log(p)) : "∞"} nats. After “${top.known}”, ${told(top.left)} is saved: ${told(arrives)} reaches other words, ${back}.`;
     const colours = { coin: `seen after “${top.known}”`, other: "other words", picked: `“${now.word}”` };
     legend.replaceChildren();
     for (const [kind, textContent] of Object.entries(colours)) make("span", legend, { className: `legend ${kind}`, textContent });
