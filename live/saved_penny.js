@@ -26,12 +26,14 @@ nextToken.figures.saved_penny = (place) => {
   const pile = (parent, count, pitch = 8) => {
     const drawing = drawn("svg", parent, { class: "pile", "aria-hidden": true });
     Object.assign(drawing.style, { width: `${Math.min(count, 10) * pitch}px`, height: `${Math.ceil(count / 10) * pitch}px` });
+    const [side, paths] = [pitch - 2, { coin: "", piece: "" }]; // two shapes, not two for each coin
     for (let n = 0; n < count; n += 1) {
-      const at = { x: (n % 10) * pitch + 0.5, y: Math.floor(n / 10) * pitch + 0.5, height: pitch - 2 };
-      const kept = n + 1 < count && now.estimator !== "interpolated" ? 1 : now.kept / PARTS;
-      drawn("rect", drawing, { ...at, width: kept * (pitch - 2), class: "coin" });
-      if (kept < 1) drawn("rect", drawing, { ...at, width: pitch - 2, class: "piece" });
+      const corner = `M${(n % 10) * pitch + 0.5} ${Math.floor(n / 10) * pitch + 0.5}v${side}`;
+      const full = n + 1 < count && now.estimator !== "interpolated";
+      paths.coin += `${corner}h${full ? side : (side * now.kept) / PARTS}v${-side}z`;
+      if (!full) paths.piece += `${corner}h${side}v${-side}z`;
     }
+    for (const [kind, d] of Object.entries(paths)) drawn("path", drawing, { d, class: kind });
   };
 
   make("p", place, { textContent: "Counted: 40 × she lives in san francisco, he broke my (your, her, his, our) glasses, he is reading a book, he is reading the news." });
@@ -126,7 +128,7 @@ nextToken.figures.saved_penny = (place) => {
     const colours = { coin: `seen after “${top.known}”`, other: "other words", picked: `“${now.word}”` };
     legend.replaceChildren();
     for (const [kind, textContent] of Object.entries(colours)) make("span", legend, { className: `legend ${kind}`, textContent });
-    title.textContent = continued ? "A coin for each different word before it:" : "A coin for each time that the word occurred:";
+    title.textContent = `Any word, with a coin for each ${continued ? "different word before it" : "time that it occurred"}:`;
     buttons.forEach((button, w) => {
       const count = steps.at(-1).counts.get(vocabulary[w]) ?? 0;
       button.textContent = `${vocabulary[w]} ${count}`;
