@@ -5,7 +5,9 @@ import math
 import shutil
 from dataclasses import replace
 from itertools import chain
+from itertools import product
 
+import numpy as np
 import pytest
 import torch
 from browsing import ROOT
@@ -19,6 +21,8 @@ from src.gpt import pretrained
 from src.gpt.gpt2 import GPT, GPTConfig
 from src.gpt.released import open_run
 from src.gpt.sampling import nucleus, temperature, top_k
+from src.likelihood.ngrams import BackOffModel, count_ngrams, relative_frequencies
+from src.likelihood.smoothing import NgramModel
 from src.texts.markov import small_english
 from src.tokens import files
 from src.tokens.bpe import BytePairTokenizer
@@ -130,6 +134,49 @@ def test_the_top_of_the_hill_is_the_relative_frequency(open_page):
     for _ in range(9):
         page.get_by_role("button", name="ten times as many").click()
     assert said.inner_text().startswith("3000 of 5000")
+
+
+@pytest.mark.parametrize("kind", ["interpolated", "absolute", "kneser-ney"])
+def test_counts_keep_and_save_what_those_of_src_do(open_page, kind):
+    page, names = open_page("numbers", "smoothing", "saved_penny"), {}
+    chapter = (ROOT / "book/likelihood/smoothing.md").read_text(encoding="utf-8")
+    exec(chapter[chapter.index("lines = [") : chapter.index("tale = [")], names)
+    assert page.evaluate("nextToken.tale()") == names["story"]
+    drawn = torch.randint(5, (60,), generator=torch.Generator().manual_seed(0)).tolist()
+    for story, part in product((names["story"], [*map(str, drawn)]), (0.05, 0.5, 1)):
+        words = sorted(set(story))
+        levels = count_ngrams([*map(words.index, story)], order=3, vocabulary_size=len(words))
+        if kind == "interpolated":
+            tables = tuple(relative_frequencies(grams, part) for grams in levels)
+            model = BackOffModel(3, len(words), None, tables)
+        else:
+            model = NgramModel.from_counts(levels, estimator=kind, discount=part)
+        contexts = [[], *([v] for v in words), *product(words, words)]
+        found = page.evaluate(LADDERS, [story, words, kind, part, [*map(list, contexts)]])
+        expected = [np.exp(model.log_probs([*map(words.index, each)])) for each in contexts]
+        assert np.allclose(found, expected, rtol=0, atol=1e-9)
+
+
+LADDERS = """([story, words, kind, part, contexts]) => contexts.map((context) =>
+  nextToken.backOff(nextToken.countNgrams(story, 3), words, kind, part, context).probs)"""
+
+
+def test_forty_coins_become_one_and_the_penny_goes_elsewhere(open_page):
+    page = open_page(figure="saved_penny")
+    said, word = page.locator("output"), page.get_by_role("button", name="francisco 40")
+    assert "0.0361" in word.inner_text()
+    assert "0.25 reaches other words" in said.inner_text()
+    page.get_by_role("button", name="Kneser–Ney").click()
+    assert page.get_by_role("button", name="francisco 1").is_visible()
+    page.get_by_role("button", name="glasses 5").click()
+    assert said.inner_text().startswith("“glasses” after “is reading”: 0.0463, 3.07 nats")
+    for _ in range(10):
+        page.get_by_role("slider").press("ArrowRight")
+    assert "0.0000, ∞ nats" in said.inner_text()
+    page.get_by_role("button", name="Write “glasses”").click()
+    assert "after “reading glasses”: 1.0000" in said.inner_text()
+    page.get_by_role("button", name="As it was").click()
+    assert said.inner_text().startswith("“francisco” after “is reading”: 0.0361")
 
 
 def test_a_row_learns_from_the_word_that_came(open_page):
