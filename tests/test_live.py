@@ -4,8 +4,7 @@ import json
 import math
 import shutil
 from dataclasses import replace
-from itertools import chain
-from itertools import product
+from itertools import chain, product
 
 import numpy as np
 import pytest
