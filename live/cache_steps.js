@@ -8,7 +8,7 @@ nextToken.figures.cache_steps = (place) => {
   const file = nextToken.model;
   const model = new nextToken.GPT(nextToken.readWeights(file.weights), file.config);
   const names = nextToken.spelled(file.tokenizer).map((part) => new TextDecoder().decode(Uint8Array.from(part)));
-  const [MOST, CELL, TOP, PANELS] = [16, 10, 24, [3, 177]];
+  const [MOST, CELL, TOP, PANELS] = [15, 10, 24, [3, 177]];
   const begin = () => ({ prompt: 3, length: 5, limit: 8, beyond: "one" });
   let now = begin();
   const set = (change) => {
@@ -17,19 +17,17 @@ nextToken.figures.cache_steps = (place) => {
     show();
   };
 
-  /* What the model writes without a cache, its likeliest token each time, and the logits after each call. */
-  const texts = {};
+  /* What the model writes without a cache, its likeliest token each time; no window is read twice for that. */
+  const windows = {};
   const best = (logits) => logits.indexOf(Math.max(...logits));
-  const textOf = () => {
-    const text = (texts[`${now.limit} ${now.beyond === "half"}`] ??= {
-      ids: ["Return", " a", " list"].map((word) => names.indexOf(word)),
-      logits: [],
-    });
-    for (const call of calls(3, now.length, now.limit, now.beyond)) {
-      text.logits[call.end] ??= withoutCache(model, text.ids, call);
-      text.ids[call.end] ??= best(text.logits[call.end]);
+  const writeText = () => {
+    const ids = ["A", " list", " of"].map((word) => names.indexOf(word));
+    let logits;
+    for (const call of calls(ids.length, now.length, now.limit, now.beyond)) {
+      logits = windows[ids.slice(call.begin)] ??= withoutCache(model, ids, call);
+      ids.push(best(logits));
     }
-    return text;
+    return { ids, logits };
   };
 
   make("p", place, { textContent: "A row for each call of the model, a column for each token." });
@@ -83,12 +81,12 @@ nextToken.figures.cache_steps = (place) => {
   const table = make("table", place);
   const output = make("output", place);
   const show = () => {
-    const text = textOf();
+    const { ids, logits } = writeText();
     const all = calls(now.prompt, now.length, now.limit, now.beyond);
     const last = all.at(-1);
-    const found = [text.logits[last.end], withCache(model, text.ids, all, now.limit)];
-    const off = Math.max(...found[0].map((logit, w) => Math.abs(logit - found[1][w])));
-    const [right, said] = found.map((logits) => `“${names[best(logits)].replaceAll(" ", "␣").replaceAll("\n", "⏎")}”`);
+    const kept = withCache(model, ids, all, now.limit);
+    const off = Math.max(...logits.map((logit, w) => Math.abs(logit - kept[w])));
+    const [right, said] = [logits, kept].map((each) => `“${names[best(each)].replaceAll(" ", "␣").replaceAll("\n", "⏎")}”`);
     const sum = (key) => all.reduce((total, call) => total + call[key], 0);
     const both = (...counts) => counts.map((key) => `${last[key]} (${sum(key)})`);
 
@@ -96,7 +94,7 @@ nextToken.figures.cache_steps = (place) => {
     next.disabled = now.length === MOST;
     draw(all);
     written.replaceChildren();
-    text.ids.slice(0, last.end).forEach((id, s) => {
+    ids.slice(0, last.end).forEach((id, s) => {
       const tag = s < last.begin ? "s" : s < now.prompt ? "b" : "span";
       make(tag, written, { textContent: names[id].replaceAll("\n", "⏎") });
     });
