@@ -19,7 +19,7 @@ from src.attention.positions import sinusoidal_positions
 from src.gpt import pretrained
 from src.gpt.gpt2 import GPT, GPTConfig
 from src.gpt.released import open_run
-from src.gpt.sampling import nucleus, temperature, top_k
+from src.gpt.sampling import generate, nucleus, temperature, top_k
 from src.likelihood.ngrams import BackOffModel, count_ngrams, relative_frequencies
 from src.likelihood.smoothing import NgramModel
 from src.texts.markov import small_english
@@ -274,6 +274,75 @@ def test_filters_are_those_of_src_and_draws_follow_their_law(open_page):
            }"""
     )
     assert counts == [100, 0, 600, 300]
+
+
+@pytest.mark.parametrize("prompt", [1, 3, 8])
+@pytest.mark.parametrize(
+    ("cache", "counts"), [(False, "read scores"), (True, "computed cachedScores")]
+)
+def test_a_call_costs_what_generate_computes(open_page, prompt, cache, counts):
+    config, seeded, seen = (
+        GPTConfig(9, context_length=8, layers=2, heads=2, channels=8),
+        torch.Generator(),
+        [],
+    )
+    model = GPT(config, generator=seeded)
+    model.decoder.blocks[0].attention.record = lambda weights: seen.append(weights[0, 0])
+    generate(model, [[1] * prompt], max_new_tokens=21 - prompt, cache=cache, generator=seeded)
+    found = open_page("cache").evaluate(f"nextToken.calls({prompt}, 20, 8, 'one')")
+    assert [[call[key] for key in counts.split()] for call in found] == [
+        [len(w), w.numel()] for w in seen
+    ]
+
+
+def test_kept_keys_give_the_logits_of_the_window_or_roll_and_give_those_of_a_band(open_page):
+    page, ids = open_page("attention", "gpt", "one_sentence", "cache"), torch.arange(300, 320)[None]
+    model, band = (
+        open_run(ROOT / "results" / "one_sentence" / "model").model,
+        causal_mask(20) & banded_mask(20, 8),
+    )
+    with torch.no_grad():
+        x = model.embedding[ids] + model.positions.table[torch.arange(20).clamp(max=7)]
+        for block in model.decoder.blocks:
+            x = block(x, mask=band)
+        rolled = model.unembed(model.decoder.final_norm(x))
+        for beyond, logits in {
+            "one": model(ids[:, 12:]),
+            "half": model(ids[:, 15:]),
+            "rolling": rolled,
+        }.items():
+            found = torch.tensor(
+                page.evaluate(f"({IN_CALLS})(nextToken, {ids[0].tolist()}, '{beyond}')")
+            )
+            assert torch.allclose(found, logits[0, -1], atol=1e-4, rtol=0)
+    kept = page.evaluate("4 * nextToken.cached(nextToken.model.config, 64)")
+    assert kept == 4 * model.config.cached(64)
+
+
+IN_CALLS = """({ model, GPT, readWeights, calls, withCache }, ids, beyond) =>
+  withCache(new GPT(readWeights(model.weights), model.config), ids, calls(3, 20, 8, beyond), 8)"""
+
+
+def test_beyond_the_limit_a_cache_saves_nothing_or_moves_rarely_or_is_wrong(open_page):
+    page = open_page(figure="cache_steps")
+    said, end = page.locator("output"), page.get_by_role("slider")
+    page.get_by_role("button", name="Next token").click()
+    assert "6 tokens computed without a cache, 1 with it; so far 18 and 6" in said.inner_text()
+    assert page.locator("tr", has_text="bytes").inner_text().split() == [
+        "bytes",
+        "kept",
+        "0",
+        "6,144",
+    ]
+    for _ in range(4):
+        end.press("ArrowRight")
+    assert "8 tokens computed without a cache, 8 with it" in said.inner_text()
+    page.get_by_role("button", name="moves by half").click()
+    assert ", 1 with it; so far 42 and 13" in said.inner_text()
+    assert "the same logits" in said.inner_text()
+    page.get_by_role("button", name="rolls on").click()
+    assert ", 1 with it; so far 49 and 10" in said.inner_text()
+    assert "the cache says “␣a”, not “␣not”" in said.inner_text()
 
 
 def test_a_text_is_written_on_beyond_the_window_and_begun_again(open_page):
