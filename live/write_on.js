@@ -3,19 +3,6 @@
 
 nextToken.figures ??= {};
 
-/* What each id says: the bytes in the order of the file, then the merges, then the special tokens. */
-nextToken.spelled = (tokenizer) => {
-  const parts = [];
-  tokenizer.bytes.forEach((id, byte) => (parts[id] = [byte]));
-  const numbered = [...tokenizer.bytes];
-  for (const [left, right, id] of tokenizer.merges) {
-    numbered.push(id);
-    parts[id] = [...parts[numbered[left]], ...parts[numbered[right]]];
-  }
-  for (const [name, id] of Object.entries(tokenizer.specials)) parts[id] = [...new TextEncoder().encode(name)];
-  return parts;
-};
-
 nextToken.figures.write_on = (place) => {
   const { make, told, choice, softmax, temperature, topK, nucleus, minP, draw, GPT } = nextToken;
   const file = nextToken.model;

@@ -1,11 +1,12 @@
 """The figures that one touches: they agree with `src`, and answer a hand and a key."""
 
-import itertools
 import json
 import math
 import shutil
 from dataclasses import replace
+from itertools import chain, product
 
+import numpy as np
 import pytest
 import torch
 from browsing import ROOT
@@ -18,10 +19,13 @@ from src.attention.positions import sinusoidal_positions
 from src.gpt import pretrained
 from src.gpt.gpt2 import GPT, GPTConfig
 from src.gpt.released import open_run
-from src.gpt.sampling import min_p, nucleus, temperature, top_k
+from src.gpt.sampling import generate, min_p, nucleus, temperature, top_k
+from src.likelihood.ngrams import BackOffModel, count_ngrams, relative_frequencies
+from src.likelihood.smoothing import NgramModel
 from src.texts.markov import small_english
 from src.tokens import files
 from src.tokens.bpe import BytePairTokenizer
+from src.tokens.unigram import UnigramTokenizer, backward, best_path, forward, lattice, posteriors
 
 pytestmark = pytest.mark.site
 pytest_plugins = ["site_fixtures"]
@@ -131,6 +135,49 @@ def test_the_top_of_the_hill_is_the_relative_frequency(open_page):
     assert said.inner_text().startswith("3000 of 5000")
 
 
+@pytest.mark.parametrize("kind", ["interpolated", "absolute", "kneser-ney"])
+def test_counts_keep_and_save_what_those_of_src_do(open_page, kind):
+    page, names = open_page("numbers", "smoothing", "saved_penny"), {}
+    chapter = (ROOT / "book/likelihood/smoothing.md").read_text(encoding="utf-8")
+    exec(chapter[chapter.index("lines = [") : chapter.index("tale = [")], names)
+    assert page.evaluate("nextToken.tale()") == names["story"]
+    drawn = torch.randint(5, (60,), generator=torch.Generator().manual_seed(0)).tolist()
+    for story, part in product((names["story"], [*map(str, drawn)]), (0.05, 0.5, 1)):
+        words = sorted(set(story))
+        levels = count_ngrams([*map(words.index, story)], order=3, vocabulary_size=len(words))
+        if kind == "interpolated":
+            tables = tuple(relative_frequencies(grams, part) for grams in levels)
+            model = BackOffModel(3, len(words), None, tables)
+        else:
+            model = NgramModel.from_counts(levels, estimator=kind, discount=part)
+        contexts = [[], *([v] for v in words), *product(words, words)]
+        found = page.evaluate(LADDERS, [story, words, kind, part, [*map(list, contexts)]])
+        expected = [np.exp(model.log_probs([*map(words.index, each)])) for each in contexts]
+        assert np.allclose(found, expected, rtol=0, atol=1e-9)
+
+
+LADDERS = """([story, words, kind, part, contexts]) => contexts.map((context) =>
+  nextToken.backOff(nextToken.countNgrams(story, 3), words, kind, part, context).probs)"""
+
+
+def test_forty_coins_become_one_and_the_penny_goes_elsewhere(open_page):
+    page = open_page(figure="saved_penny")
+    said, word = page.locator("output"), page.get_by_role("button", name="francisco 40")
+    assert "0.0361" in word.inner_text()
+    assert "0.25 reaches other words" in said.inner_text()
+    page.get_by_role("button", name="Kneser–Ney").click()
+    assert page.get_by_role("button", name="francisco 1").is_visible()
+    page.get_by_role("button", name="glasses 5").click()
+    assert said.inner_text().startswith("“glasses” after “is reading”: 0.0463, 3.07 nats")
+    for _ in range(10):
+        page.get_by_role("slider").press("ArrowRight")
+    assert "0.0000, ∞ nats" in said.inner_text()
+    page.get_by_role("button", name="Write “glasses”").click()
+    assert "after “reading glasses”: 1.0000" in said.inner_text()
+    page.get_by_role("button", name="As it was").click()
+    assert said.inner_text().startswith("“francisco” after “is reading”: 0.0361")
+
+
 def test_a_row_learns_from_the_word_that_came(open_page):
     page = open_page(figure="row_step")
     shares = page.locator("tbody .share")
@@ -159,7 +206,7 @@ def test_the_width_of_the_interval_is_the_probability_of_the_text(open_page):
 @pytest.mark.parametrize("name", TOKENIZERS)
 def test_the_tokens_of_a_text_are_those_of_src(open_page, name):
     given = json.loads((ROOT / "tests" / "conformance" / "texts.json").read_text(encoding="utf-8"))
-    texts = ["don't  stop\u20142,048!", "naïve 終わり e\u0301", *itertools.chain(*given.values())]
+    texts = ["don't  stop\u20142,048!", "naïve 終わり e\u0301", *chain(*given.values())]
     page, tokenizer = open_page("bpe", name), TOKENIZERS[name]()
     page.evaluate(f"void (bpe = new nextToken.BytePairTokenizer(nextToken.merges.{name}))")
     found = page.evaluate("(texts) => texts.map((text) => bpe.encode(text))", texts)
@@ -181,6 +228,44 @@ def test_merges_are_made_by_hand_and_by_key_and_ours_win_where_manuals_repeat(op
     assert said.inner_text().endswith("Tokens: 1 by our merges, 2 by GPT-2’s: ours need fewer.")
     page.get_by_role("button", name="Back").click()
     assert said.inner_text().startswith("Step 7")
+
+
+def test_cuts_of_a_word_are_those_of_src(open_page):
+    page = open_page("unigram", "unigram_pieces")
+    pieces = page.evaluate("nextToken.unigramPieces.learnt")
+    src = UnigramTokenizer({piece.encode("latin-1"): value for piece, value in pieces})
+    noise = torch.randn(len(src.pieces), generator=torch.Generator().manual_seed(0))
+    noise[256:][noise[256:] > 1] = -math.inf  # tokens that are gone; bytes stay
+    probs = [*map(float.__add__, src.log_probs, noise.tolist())]
+    for word in (" returns", " naïve", " indexing"):
+        edges = lattice(word.encode(), src.ids)
+        found = page.evaluate(CUTS, [pieces, word.encode().decode("latin-1"), noise.tolist()])
+        [path, score], shares = best_path(edges, probs), posteriors(edges, probs)
+        sums = forward(edges, probs), backward(edges, probs)
+        assert found == pytest.approx([*chain(*sums, path, [score], *shares)], abs=1e-9, rel=0)
+
+
+CUTS = """([pieces, word, noise]) => {
+  const { logProbs, ids } = nextToken.unigramTokenizer(pieces);
+  const given = [nextToken.lattice(word, ids), logProbs.map((value, i) => value + noise[i])];
+  return ["forward", "backward", "bestPath", "posteriors"]
+    .map((each) => nextToken[each](...given)).flat(2);
+}"""
+
+
+def test_the_best_cut_jumps_and_a_word_without_a_token_loses_its_share(open_page):
+    page = open_page(figure="word_lattice")
+    said, now = page.locator("output"), page.get_by_role("slider", name="now, places 0 to 3")
+    now.click()
+    assert "costs 0.71 nats more: −log(1 − 0.51)" in said.inner_text()
+    now.press("Enter")
+    assert "no·where is the best cut: 5.12 nats. All 22 cuts together: 4.33" in said.inner_text()
+    now.press("ArrowUp")
+    assert "jumps from no·where to now·here" in said.inner_text()
+    now.drag_to(said)
+    assert "now: 0.080 → 0.0" in said.inner_text()
+    page.get_by_role("textbox").fill("returns")
+    assert "␣returns is the best cut: 7.21 nats. All 8 cuts together: 7.11" in said.inner_text()
 
 
 def test_the_gpt_that_writes_has_the_logits_of_src_and_its_tokens(open_page):
@@ -217,6 +302,75 @@ def test_filters_are_those_of_src_and_draws_follow_their_law(open_page):
            }"""
     )
     assert counts == [100, 0, 600, 300]
+
+
+@pytest.mark.parametrize("prompt", [1, 3, 8])
+@pytest.mark.parametrize(
+    ("cache", "counts"), [(False, "read scores"), (True, "computed cachedScores")]
+)
+def test_a_call_costs_what_generate_computes(open_page, prompt, cache, counts):
+    config, seeded, seen = (
+        GPTConfig(9, context_length=8, layers=2, heads=2, channels=8),
+        torch.Generator(),
+        [],
+    )
+    model = GPT(config, generator=seeded)
+    model.decoder.blocks[0].attention.record = lambda weights: seen.append(weights[0, 0])
+    generate(model, [[1] * prompt], max_new_tokens=21 - prompt, cache=cache, generator=seeded)
+    found = open_page("cache").evaluate(f"nextToken.calls({prompt}, 20, 8, 'one')")
+    assert [[call[key] for key in counts.split()] for call in found] == [
+        [len(w), w.numel()] for w in seen
+    ]
+
+
+def test_kept_keys_give_the_logits_of_the_window_or_roll_and_give_those_of_a_band(open_page):
+    page, ids = open_page("attention", "gpt", "one_sentence", "cache"), torch.arange(300, 320)[None]
+    model, band = (
+        open_run(ROOT / "results" / "one_sentence" / "model").model,
+        causal_mask(20) & banded_mask(20, 8),
+    )
+    with torch.no_grad():
+        x = model.embedding[ids] + model.positions.table[torch.arange(20).clamp(max=7)]
+        for block in model.decoder.blocks:
+            x = block(x, mask=band)
+        rolled = model.unembed(model.decoder.final_norm(x))
+        for beyond, logits in {
+            "one": model(ids[:, 12:]),
+            "half": model(ids[:, 15:]),
+            "rolling": rolled,
+        }.items():
+            found = torch.tensor(
+                page.evaluate(f"({IN_CALLS})(nextToken, {ids[0].tolist()}, '{beyond}')")
+            )
+            assert torch.allclose(found, logits[0, -1], atol=1e-4, rtol=0)
+    kept = page.evaluate("4 * nextToken.cached(nextToken.model.config, 64)")
+    assert kept == 4 * model.config.cached(64)
+
+
+IN_CALLS = """({ model, GPT, readWeights, calls, withCache }, ids, beyond) =>
+  withCache(new GPT(readWeights(model.weights), model.config), ids, calls(3, 20, 8, beyond), 8)"""
+
+
+def test_beyond_the_limit_a_cache_saves_nothing_or_moves_rarely_or_is_wrong(open_page):
+    page = open_page(figure="cache_steps")
+    said, end = page.locator("output"), page.get_by_role("slider")
+    page.get_by_role("button", name="Next token").click()
+    assert "6 tokens computed without a cache, 1 with it; so far 18 and 6" in said.inner_text()
+    assert page.locator("tr", has_text="bytes").inner_text().split() == [
+        "bytes",
+        "kept",
+        "0",
+        "6,144",
+    ]
+    for _ in range(4):
+        end.press("ArrowRight")
+    assert "8 tokens computed without a cache, 8 with it" in said.inner_text()
+    page.get_by_role("button", name="moves by half").click()
+    assert ", 1 with it; so far 42 and 13" in said.inner_text()
+    assert "the same logits" in said.inner_text()
+    page.get_by_role("button", name="rolls on").click()
+    assert ", 1 with it; so far 49 and 10" in said.inner_text()
+    assert "the cache says “␣a”, not “␣not”" in said.inner_text()
 
 
 def test_a_text_is_written_on_beyond_the_window_and_begun_again(open_page):
