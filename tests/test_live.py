@@ -11,7 +11,7 @@ import pytest
 import torch
 from browsing import ROOT
 
-from live import model_of
+from live import TOKENIZERS, is_made, made_script
 from next_token.pages import as_script, write_page
 from src.attention.attention import scaled_dot_product_attention
 from src.attention.masks import banded_mask, causal_mask
@@ -19,7 +19,7 @@ from src.attention.positions import sinusoidal_positions
 from src.gpt import pretrained
 from src.gpt.gpt2 import GPT, GPTConfig
 from src.gpt.released import open_run
-from src.gpt.sampling import generate, nucleus, temperature, top_k
+from src.gpt.sampling import generate, min_p, nucleus, temperature, top_k
 from src.likelihood.ngrams import BackOffModel, count_ngrams, relative_frequencies
 from src.likelihood.smoothing import NgramModel
 from src.texts.markov import small_english
@@ -49,8 +49,8 @@ def open_page(context):
         page.on("pageerror", lambda error: faults.append(str(error)))
         page.set_content('<main lang="en"></main>')
         for name in MODULES.get(figure, modules):
-            if model_of(ROOT, name).is_dir():
-                page.add_script_tag(content=as_script(model_of(ROOT, name)))
+            if is_made(ROOT, name):
+                page.add_script_tag(content=made_script(ROOT, name))
             else:
                 page.add_script_tag(path=ROOT / "live" / f"{name}.js")
         if figure:
@@ -203,6 +203,33 @@ def test_the_width_of_the_interval_is_the_probability_of_the_text(open_page):
     assert page.locator("output").inner_text().startswith("the dog sleeps:")
 
 
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_the_tokens_of_a_text_are_those_of_src(open_page, name):
+    given = json.loads((ROOT / "tests" / "conformance" / "texts.json").read_text(encoding="utf-8"))
+    texts = ["don't  stop\u20142,048!", "naïve 終わり e\u0301", *chain(*given.values())]
+    page, tokenizer = open_page("bpe", name), TOKENIZERS[name]()
+    page.evaluate(f"void (bpe = new nextToken.BytePairTokenizer(nextToken.merges.{name}))")
+    found = page.evaluate("(texts) => texts.map((text) => bpe.encode(text))", texts)
+    for text, numbers in zip(texts, found, strict=True):
+        assert [tokenizer.ids[number] for number in numbers] == tokenizer.encode(text)
+
+
+def test_merges_are_made_by_hand_and_by_key_and_ours_win_where_manuals_repeat(open_page):
+    page = open_page(figure="merge_tree")
+    said, ours = page.locator("output"), page.get_by_role("img").first
+    page.get_by_label("Your text").fill(" iterable")
+    page.get_by_role("button", name="Play").click()
+    said.get_by_text("Step 1").wait_for()
+    page.get_by_role("button", name="Stop").press("ArrowRight")  # which stops it, too
+    assert page.get_by_role("button", name="Play").is_visible()
+    assert said.inner_text().startswith("Step 2 of 8: our merges join l + e; GPT-2’s join i")
+    assert ours.get_attribute("aria-label") == "our merges: ␣ · i · te · r · a · b · le"
+    page.get_by_role("button", name="Play").press("End")
+    assert said.inner_text().endswith("Tokens: 1 by our merges, 2 by GPT-2’s: ours need fewer.")
+    page.get_by_role("button", name="Back").click()
+    assert said.inner_text().startswith("Step 7")
+
+
 def test_cuts_of_a_word_are_those_of_src(open_page):
     page = open_page("unigram", "unigram_pieces")
     pieces = page.evaluate("nextToken.unigramPieces.learnt")
@@ -262,6 +289,7 @@ def test_filters_are_those_of_src_and_draws_follow_their_law(open_page):
         "temperature(x, 0)": temperature(logits, 0),
         "topK(x, 7)": top_k(logits, 7),
         "nucleus(x, 0.6)": nucleus(logits, 0.6),
+        "minP(x, 0.3)": min_p(logits, 0.3),
     }.items():
         code = f"((x) => nextToken.softmax(nextToken.{call}))({logits.tolist()})"
         found = torch.tensor(page.evaluate(code), dtype=torch.float64)
@@ -348,6 +376,9 @@ def test_beyond_the_limit_a_cache_saves_nothing_or_moves_rarely_or_is_wrong(open
 def test_a_text_is_written_on_beyond_the_window_and_begun_again(open_page):
     page = open_page(figure="write_on")
     assert "1,024 of 1,024" in page.locator("output").inner_text()
+    page.get_by_role("button", name="0.02", exact=True).click()
+    assert page.locator(".share").last.inner_text().startswith("0.")
+    assert "1,024 of 1,024" not in page.locator("output").inner_text()
     page.get_by_role("button", name="0", exact=True).click()
     assert "1 of 1,024" in page.locator("output").inner_text()
     for _ in range(5):
