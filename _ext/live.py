@@ -5,38 +5,80 @@
     :::
 
 The question stands below the still figure; `_static/reader.js` adds a button to it. A touch loads
-these modules of `live/` in this order, of which the last draws. No page loads them before. A name
-that is a record with a model is a script, too: its weights, its settings, and its tokenizer.
+these modules of `live/` in this order, of which the last draws. No page loads them before. Two
+kinds of names are made into scripts: a record with a model, by its folder in `results/`, is its
+weights, its settings, and its tokenizer; `micro_world` is the words and odds of the language that
+the models of `results/gpt2` have learned. What is named by `:later:` is there for the figure to load.
 """
 
+import json
+from collections.abc import Mapping, Set
+from dataclasses import asdict
 from pathlib import Path
 
 from docutils import nodes
+from docutils.parsers.rst import directives
 from sphinx.util.docutils import SphinxDirective
 from sphinx.util.fileutil import copy_asset
 
 from next_token.pages import as_script
 
 FOLDER = "live"
+WORLD = "micro_world"
 
 
-def model_of(root, name):
-    return root / "results" / name / "model"
+def script(root, name):
+    """The text of a module; None: there is none."""
+    if (file := root / FOLDER / f"{name}.js").is_file():
+        return file.read_text(encoding="utf-8")
+    if name == WORLD:
+        return world_script(root)
+    record = root / "results" / name
+    for folder in (record / "model", record):
+        if (folder / "config.json").is_file():
+            return as_script(folder)
+    return None
+
+
+def world_script(root):
+    """Words, tables and settings of the micro-world, as `live/microworld.js` reads them."""
+    from src.gpt.released import read_toml, world_of
+    from src.texts import microworld_tables, microworld_words
+
+    world = world_of(read_toml(root / "results" / "gpt2" / "recipe.toml"))
+    found = asdict(world) | vars(microworld_tables.Tables(world))
+    for module in (microworld_words, microworld_tables):
+        found |= {name: value for name, value in vars(module).items() if name.isupper()}
+    said = json.dumps(plain(found), separators=(",", ":"))
+    return f"globalThis.nextToken ??= {{}};\nnextToken.world = {said};\n"
+
+
+def plain(value):
+    """As JSON has it: a choice is {option: probability}, a key of several parts has commas."""
+    if hasattr(value, "probs"):
+        value = dict(zip(value.options, value.probs, strict=True))
+    if isinstance(value, Mapping):
+        return {
+            ",".join(str(part).lower() for part in key) if isinstance(key, tuple) else key: plain(each)
+            for key, each in value.items()
+        }
+    if isinstance(value, Set):
+        return sorted(value)
+    return [*map(plain, value)] if isinstance(value, (list, tuple)) else value
 
 
 class Live(SphinxDirective):
     required_arguments = 1
     final_argument_whitespace = True
     has_content = True
+    option_spec = {"later": directives.unchanged}
 
     def run(self):
-        names = self.arguments[0].split()
-        root = Path(self.env.app.confdir)
-        for name in names:
-            if model_of(root, name).is_dir():
-                self.env.metadata[self.env.docname]["model"] = name
-            elif not (root / FOLDER / f"{name}.js").is_file():
+        names, later = self.arguments[0].split(), self.options.get("later", "").split()
+        for name in (*names, *later):
+            if script(Path(self.env.app.confdir), name) is None:
                 raise self.severe(f"expected modules of {FOLDER}, got {name!r}")
+        self.env.metadata[self.env.docname].setdefault("live", []).extend((*names, *later))
         up = "../" * self.env.docname.count("/")
         scripts = " ".join(f"{up}{FOLDER}/{name}.js" for name in names)
         start = f'<div class="live" data-figure="{names[-1]}" data-scripts="{scripts}">'
@@ -50,12 +92,12 @@ class Live(SphinxDirective):
 
 
 def copy(app, _):
-    folder, shown = Path(app.confdir, FOLDER), Path(app.outdir, FOLDER)
-    copy_asset(folder, shown, excluded=lambda file: file.endswith(".html"))  # which are no pages
-    for page in app.env.metadata.values():
-        if name := page.get("model"):
-            file = shown / f"{name}.js"
-            file.write_text(as_script(model_of(Path(app.confdir), name)), encoding="utf-8")
+    root, shown = Path(app.confdir), Path(app.outdir, FOLDER)
+    copy_asset(root / FOLDER, shown, excluded=lambda file: file.endswith(".html"))  # no pages
+    for name in {name for page in app.env.metadata.values() for name in page.get("live", ())}:
+        file = shown / f"{name}.js"
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(script(root, name), encoding="utf-8")
 
 
 def setup(app):
