@@ -248,23 +248,24 @@ function offerFinder(list) {
   (list.closest(".pst-scrollable-table-container") ?? list).before(finder);
 }
 
-/* A figure that can be touched: its modules come when somebody wants to (live/). */
+/* A figure that can be touched: its modules come when somebody wants to (live/), each of them once. */
+const come = {};
+const load = (src) =>
+  (come[src] ??= new Promise((done, failed) =>
+    document.head.append(Object.assign(document.createElement("script"), { src, onload: done, onerror: failed })),
+  ));
+
 function offerTouch(place) {
   const button = Object.assign(document.createElement("button"), { type: "button", textContent: "Try it", className: "try" });
   button.addEventListener("click", async () => {
     const scripts = place.dataset.scripts.split(" ");
-    const href = scripts[0].replace(/[^/]*$/, "touch.css");
-    document.head.append(Object.assign(document.createElement("link"), { rel: "stylesheet", href }));
-    for (const src of scripts) {
-      if (document.querySelector(`script[src="${src}"]`)) continue;
-      await new Promise((done, failed) =>
-        document.head.append(Object.assign(document.createElement("script"), { src, onload: done, onerror: failed })),
-      );
-    }
+    const folder = scripts[0].replace(/[^/]*$/, "");
+    document.head.append(Object.assign(document.createElement("link"), { rel: "stylesheet", href: `${folder}touch.css` }));
+    for (const src of scripts) await load(src);
     const figure = document.createElement("div");
     figure.className = `touch ${place.dataset.figure}`;
     button.replaceWith(figure);
-    nextToken.figures[place.dataset.figure](figure);
+    nextToken.figures[place.dataset.figure](figure, (name) => load(`${folder}${name}.js`));
     figure.querySelector("button").focus();
   });
   place.append(button);

@@ -66,10 +66,10 @@ nextToken.figures.story = (place, load) => {
     }
     now.at = lastChoice(now.words.length - 1);
   };
-  const asks = () => rows.findLastIndex((row, t) => t <= now.at && "who" in row);
-  const ask = () => {
+  const asks = () => rows.findLastIndex((row, t) => t <= now.at && "who" in row); // where one may ask
+  const ask = (word) => () => {
     now.at = asks();
-    write("who");
+    write(word);
   };
   const takeBack = () => {
     now.at = lastChoice(now.at - 1);
@@ -101,7 +101,7 @@ nextToken.figures.story = (place, load) => {
     button.addEventListener("click", set(act));
     return button;
   };
-  const question = key("Who has it ?", ask);
+  const questions = [["Who has the", ask("who")], ["Where is the", ask("where")]].map(([says, act]) => [says, key("", act)]);
   const back = key("Take back", takeBack);
   key("Go on by chance", chance);
   key("Another story", () => (now = { words: [], at: 0 }));
@@ -149,8 +149,9 @@ nextToken.figures.story = (place, load) => {
     others.sort(([, p], [, q]) => q - p);
     for (const [word, p] of others.slice(0, SHOWN)) if (p >= LEAST) cell("span", word, 0).classList.add("never");
 
-    question.disabled = asks() < 0;
-    question.textContent = asks() < 0 ? "Who has it ?" : `Who has the ${words[3]} ?`;
+    for (const [says, button] of questions) {
+      Object.assign(button, { disabled: asks() < 0, textContent: `${says} ${asks() < 0 ? "…" : words[3]} ?` });
+    }
     back.disabled = at === 0;
     const upTo = nats.slice(0, at + 1);
     const [gpt, perfect] = [0, 1].map((own) => upTo.reduce((sum, each) => sum + each[own], 0));
@@ -162,7 +163,9 @@ nextToken.figures.story = (place, load) => {
     }
     const says = [`The GPT gives ${percent(astray)} to words that cannot come here.`];
     if (came) says.unshift(`“${came}” came: the GPT had given it ${percent(seen[at][came])}, the perfect reader ${percent(rows[at][came])}.`);
-    if (upTo.length) says.push(`Up to here the GPT paid ${told(gpt - perfect, 1)} nats too many, ${told((gpt - perfect) / upTo.length)} per word.`);
+    const gap = gpt - perfect;
+    const more = gap < 0 ? "fewer nats than the perfect reader, by luck" : "nats more than the perfect reader";
+    if (upTo.length) says.push(`Up to here the GPT paid ${told(Math.abs(gap), 1)} ${more}, ${told(Math.abs(gap / upTo.length))} per word.`);
     output.textContent = says.join(" ");
   };
   show();
