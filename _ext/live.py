@@ -6,15 +6,16 @@
 
 The question stands below the still figure; `_static/reader.js` adds a button to it. A touch loads
 these modules of `live/` in this order, of which the last draws. No page loads them before. Two
-kinds of names are made into scripts: a record with a model, by its folder in `results/`, is its
+kinds of names are made into scripts: a record with a model, by its folder in `results`, is its
 weights, its settings, and its tokenizer; `micro_world` is the words and odds of the language that
-the models of `results/gpt2` have learned. What is named by `:later:` is there for the figure to load.
+the models of `results/gpt2` have learned. What `:later:` names is there for the figure to load.
 """
 
 import json
 from collections.abc import Mapping, Set
 from dataclasses import asdict
 from pathlib import Path
+from typing import ClassVar
 
 from docutils import nodes
 from docutils.parsers.rst import directives
@@ -59,7 +60,9 @@ def plain(value):
         value = dict(zip(value.options, value.probs, strict=True))
     if isinstance(value, Mapping):
         return {
-            ",".join(str(part).lower() for part in key) if isinstance(key, tuple) else key: plain(each)
+            ",".join(str(part).lower() for part in key) if isinstance(key, tuple) else key: plain(
+                each
+            )
             for key, each in value.items()
         }
     if isinstance(value, Set):
@@ -71,7 +74,7 @@ class Live(SphinxDirective):
     required_arguments = 1
     final_argument_whitespace = True
     has_content = True
-    option_spec = {"later": directives.unchanged}
+    option_spec: ClassVar = {"later": directives.unchanged}
 
     def run(self):
         names, later = self.arguments[0].split(), self.options.get("later", "").split()

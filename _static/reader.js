@@ -256,19 +256,25 @@ const load = (src) =>
   ));
 
 function offerTouch(place) {
-  const button = Object.assign(document.createElement("button"), { type: "button", textContent: "Try it", className: "try" });
-  button.addEventListener("click", async () => {
+  const name = place.dataset.figure;
+  const still = document.getElementById(name); // one that is long has a button, too
+  const buttons = [place, still].filter(Boolean).map((each) => {
+    const button = Object.assign(document.createElement("button"), { type: "button", textContent: "Try it", className: "try" });
+    button.addEventListener("click", open);
+    return each.appendChild(button);
+  });
+  async function open() {
+    for (const button of buttons) button.disabled = true; // it opens once
     const scripts = place.dataset.scripts.split(" ");
     const folder = scripts[0].replace(/[^/]*$/, "");
     document.head.append(Object.assign(document.createElement("link"), { rel: "stylesheet", href: `${folder}touch.css` }));
     for (const src of scripts) await load(src);
-    const figure = document.createElement("div");
-    figure.className = `touch ${place.dataset.figure}`;
-    button.replaceWith(figure);
-    nextToken.figures[place.dataset.figure](figure, (name) => load(`${folder}${name}.js`));
+    const figure = Object.assign(document.createElement("div"), { className: `touch ${name}` });
+    for (const button of buttons) button.remove();
+    place.append(figure);
+    nextToken.figures[name](figure, (module) => load(`${folder}${module}.js`));
     figure.querySelector("button").focus();
-  });
-  place.append(button);
+  }
 }
 
 /* On paper the solutions stand at the end, where nobody reads them by accident. */

@@ -82,7 +82,7 @@ nextToken.figures.story = (place, load) => {
     focus?.()?.focus({ preventScroll: true });
   };
   const sizes = make("div", place, { className: "controls" });
-  const showsSize = choice(sizes, "channels of the GPT", [4, 16, 64, 128].map((c) => [String(c), c]), () => channels, choose);
+  const showsSize = choice(sizes, "channels", [4, 16, 64, 128].map((c) => [String(c), c]), () => channels, choose);
   const text = make("p", place, { className: "words", role: "radiogroup", ariaLabel: "The story: choose a word" });
   const marked = () => text.querySelector("[aria-checked=true]");
   text.addEventListener("keydown", (event) => {
@@ -101,10 +101,10 @@ nextToken.figures.story = (place, load) => {
     button.addEventListener("click", set(act));
     return button;
   };
-  const questions = [["Who has the", ask("who")], ["Where is the", ask("where")]].map(([says, act]) => [says, key("", act)]);
+  const questions = [["Who has the", "who"], ["Where is the", "where"]].map(([says, word]) => [says, key("", ask(word))]);
   const back = key("Take back", takeBack);
   key("Go on by chance", chance);
-  key("Another story", () => (now = { words: [], at: 0 }));
+  key("New story", () => (now = { words: [], at: 0 }));
   key("As it was", () => (now = begin()));
 
   const show = () => {
@@ -162,10 +162,16 @@ nextToken.figures.story = (place, load) => {
       legend.append(`${name}: ${told(sum, 1)} nats so far`);
     }
     const says = [`The GPT gives ${percent(astray)} to words that cannot come here.`];
-    if (came) says.unshift(`“${came}” came: the GPT had given it ${percent(seen[at][came])}, the perfect reader ${percent(rows[at][came])}.`);
+    if (came) {
+      const shares = [seen, rows].map((own) => percent(own[at][came]));
+      says.unshift(`“${came}” came: the GPT had given it ${shares[0]}, the perfect reader ${shares[1]}.`);
+    }
     const gap = gpt - perfect;
     const more = gap < 0 ? "fewer nats than the perfect reader, by luck" : "nats more than the perfect reader";
-    if (upTo.length) says.push(`Up to here the GPT paid ${told(Math.abs(gap), 1)} ${more}, ${told(Math.abs(gap / upTo.length))} per word.`);
+    if (upTo.length) {
+      const each = told(Math.abs(gap / upTo.length));
+      says.push(`Up to here the GPT paid ${told(Math.abs(gap), 1)} ${more}, ${each} per word.`);
+    }
     output.textContent = says.join(" ");
   };
   show();
