@@ -7,6 +7,7 @@ nextToken.figures ??= {};
 nextToken.figures.story = (place, load) => {
   const { make, told, choice, softmax, draw, GPT, world, nextWords, microWorld } = nextToken;
   const [SHOWN, LEAST, DOTS] = [4, 0.02, "…"]; // impossible words that the GPT believes in
+  const GPTS = [["1.4", 4], ["7.9", 16], ["118", 64], ["434", 128]]; // thousands of weights, channels
   const program = microWorld(world);
   const start = "ann has the drill . eve is in the cellar . then ann gave the drill to eve . who has the drill ? eve .";
   const begin = () => ({ words: [...start.split(" "), world.END], at: 24 });
@@ -38,7 +39,7 @@ nextToken.figures.story = (place, load) => {
   const readers = { 4: readerOf(nextToken.model) };
   let channels = 4;
   const choose = async (wanted) => {
-    output.textContent = `The GPT of ${wanted} channels comes …`;
+    output.textContent = "The GPT comes …";
     if (!readers[wanted]) await load(`gpt2/c${wanted}-seed-0`);
     readers[wanted] ??= readerOf(nextToken.model);
     channels = wanted;
@@ -82,7 +83,7 @@ nextToken.figures.story = (place, load) => {
     focus?.()?.focus({ preventScroll: true });
   };
   const sizes = make("div", place, { className: "controls" });
-  const showsSize = choice(sizes, "channels", [4, 16, 64, 128].map((c) => [String(c), c]), () => channels, choose);
+  const showsSize = choice(sizes, "× 1,000 weights", GPTS, () => channels, choose);
   const text = make("p", place, { className: "words", role: "radiogroup", ariaLabel: "The story: choose a word" });
   const marked = () => text.querySelector("[aria-checked=true]");
   text.addEventListener("keydown", (event) => {
