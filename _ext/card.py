@@ -46,14 +46,15 @@ def rows(card):
     return found
 
 
-def seeds(card):
+def times(card):
+    """How often each line was measured."""
     return max(line.get("seeds", 0) for line in card["lines"])
 
 
 def as_markdown(root, page, name):
     """The card for readers of plain Markdown."""
     card, _ = kept(root, page, name)
-    head = [f"**{TITLE}** {card['says'].capitalize()}, {seeds(card)} seeds:", ""]
+    head = [f"**{TITLE}** {card['says'].capitalize()}, {times(card)} seeds or texts:", ""]
     return [*head, *(f"- {tried}: {value}" for tried, value in rows(card)), ""]
 
 
@@ -75,7 +76,7 @@ class Card(SphinxDirective):
         html = (
             f'<details class="claim"><summary>{TITLE}</summary><table>'
             f"<thead><tr><th>tried</th><th>{escape(card['says'])}</th></tr></thead>"
-            f"<tbody>{lines}</tbody></table><p>Means over {seeds(card)} seeds, with intervals of "
+            f"<tbody>{lines}</tbody></table><p>Means over {times(card)} seeds or texts, with intervals of "
             f"95 %. {escape(machine)}</p></details>"
         )
         return [nodes.raw("", html, format="html")]

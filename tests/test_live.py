@@ -5,7 +5,9 @@ import math
 import re
 import shutil
 from dataclasses import replace
+from itertools import chain, product
 
+import numpy as np
 import pytest
 import torch
 from browsing import PHONE, ROOT, Visit
@@ -19,9 +21,12 @@ from src.gpt import pretrained
 from src.gpt.gpt2 import GPT, GPTConfig
 from src.gpt.released import open_run, scores_of_ids
 from src.gpt.sampling import nucleus, temperature, top_k
+from src.likelihood.ngrams import BackOffModel, count_ngrams, relative_frequencies
+from src.likelihood.smoothing import NgramModel
 from src.texts.markov import small_english
 from src.tokens import files
 from src.tokens.bpe import BytePairTokenizer
+from src.tokens.unigram import UnigramTokenizer, backward, best_path, forward, lattice, posteriors
 
 pytestmark = pytest.mark.site
 pytest_plugins = ["site_fixtures"]
@@ -129,6 +134,49 @@ def test_the_top_of_the_hill_is_the_relative_frequency(open_page):
     assert said.inner_text().startswith("3000 of 5000")
 
 
+@pytest.mark.parametrize("kind", ["interpolated", "absolute", "kneser-ney"])
+def test_counts_keep_and_save_what_those_of_src_do(open_page, kind):
+    page, names = open_page("numbers", "smoothing", "saved_penny"), {}
+    chapter = (ROOT / "book/likelihood/smoothing.md").read_text(encoding="utf-8")
+    exec(chapter[chapter.index("lines = [") : chapter.index("tale = [")], names)
+    assert page.evaluate("nextToken.tale()") == names["story"]
+    drawn = torch.randint(5, (60,), generator=torch.Generator().manual_seed(0)).tolist()
+    for story, part in product((names["story"], [*map(str, drawn)]), (0.05, 0.5, 1)):
+        words = sorted(set(story))
+        levels = count_ngrams([*map(words.index, story)], order=3, vocabulary_size=len(words))
+        if kind == "interpolated":
+            tables = tuple(relative_frequencies(grams, part) for grams in levels)
+            model = BackOffModel(3, len(words), None, tables)
+        else:
+            model = NgramModel.from_counts(levels, estimator=kind, discount=part)
+        contexts = [[], *([v] for v in words), *product(words, words)]
+        found = page.evaluate(LADDERS, [story, words, kind, part, [*map(list, contexts)]])
+        expected = [np.exp(model.log_probs([*map(words.index, each)])) for each in contexts]
+        assert np.allclose(found, expected, rtol=0, atol=1e-9)
+
+
+LADDERS = """([story, words, kind, part, contexts]) => contexts.map((context) =>
+  nextToken.backOff(nextToken.countNgrams(story, 3), words, kind, part, context).probs)"""
+
+
+def test_forty_coins_become_one_and_the_penny_goes_elsewhere(open_page):
+    page = open_page(figure="saved_penny")
+    said, word = page.locator("output"), page.get_by_role("button", name="francisco 40")
+    assert "0.0361" in word.inner_text()
+    assert "0.25 reaches other words" in said.inner_text()
+    page.get_by_role("button", name="Kneser–Ney").click()
+    assert page.get_by_role("button", name="francisco 1").is_visible()
+    page.get_by_role("button", name="glasses 5").click()
+    assert said.inner_text().startswith("“glasses” after “is reading”: 0.0463, 3.07 nats")
+    for _ in range(10):
+        page.get_by_role("slider").press("ArrowRight")
+    assert "0.0000, ∞ nats" in said.inner_text()
+    page.get_by_role("button", name="Write “glasses”").click()
+    assert "after “reading glasses”: 1.0000" in said.inner_text()
+    page.get_by_role("button", name="As it was").click()
+    assert said.inner_text().startswith("“francisco” after “is reading”: 0.0361")
+
+
 def test_a_row_learns_from_the_word_that_came(open_page):
     page = open_page(figure="row_step")
     shares = page.locator("tbody .share")
@@ -152,6 +200,44 @@ def test_the_width_of_the_interval_is_the_probability_of_the_text(open_page):
     assert f"{nats:.2f} nats" in page.locator("output").inner_text()
     page.get_by_role("button", name="Take one back").click()
     assert page.locator("output").inner_text().startswith("the dog sleeps:")
+
+
+def test_cuts_of_a_word_are_those_of_src(open_page):
+    page = open_page("unigram", "unigram_pieces")
+    pieces = page.evaluate("nextToken.unigramPieces.learnt")
+    src = UnigramTokenizer({piece.encode("latin-1"): value for piece, value in pieces})
+    noise = torch.randn(len(src.pieces), generator=torch.Generator().manual_seed(0))
+    noise[256:][noise[256:] > 1] = -math.inf  # tokens that are gone; bytes stay
+    probs = [*map(float.__add__, src.log_probs, noise.tolist())]
+    for word in (" returns", " naïve", " indexing"):
+        edges = lattice(word.encode(), src.ids)
+        found = page.evaluate(CUTS, [pieces, word.encode().decode("latin-1"), noise.tolist()])
+        [path, score], shares = best_path(edges, probs), posteriors(edges, probs)
+        sums = forward(edges, probs), backward(edges, probs)
+        assert found == pytest.approx([*chain(*sums, path, [score], *shares)], abs=1e-9, rel=0)
+
+
+CUTS = """([pieces, word, noise]) => {
+  const { logProbs, ids } = nextToken.unigramTokenizer(pieces);
+  const given = [nextToken.lattice(word, ids), logProbs.map((value, i) => value + noise[i])];
+  return ["forward", "backward", "bestPath", "posteriors"]
+    .map((each) => nextToken[each](...given)).flat(2);
+}"""
+
+
+def test_the_best_cut_jumps_and_a_word_without_a_token_loses_its_share(open_page):
+    page = open_page(figure="word_lattice")
+    said, now = page.locator("output"), page.get_by_role("slider", name="now, places 0 to 3")
+    now.click()
+    assert "costs 0.71 nats more: −log(1 − 0.51)" in said.inner_text()
+    now.press("Enter")
+    assert "no·where is the best cut: 5.12 nats. All 22 cuts together: 4.33" in said.inner_text()
+    now.press("ArrowUp")
+    assert "jumps from no·where to now·here" in said.inner_text()
+    now.drag_to(said)
+    assert "now: 0.080 → 0.0" in said.inner_text()
+    page.get_by_role("textbox").fill("returns")
+    assert "␣returns is the best cut: 7.21 nats. All 8 cuts together: 7.11" in said.inner_text()
 
 
 def test_the_gpt_that_writes_has_the_logits_of_src_and_its_tokens(open_page):

@@ -9,7 +9,7 @@ import torch
 
 from src.gpt import zero_shot
 from src.gpt.choices import MEASURES
-from src.gpt.zero_shot import WORDINGS, Item, TextModel
+from src.gpt.zero_shot import Item, TextModel
 from src.texts.microworld import MicroWorld
 from src.texts.microworld_tables import unasked, unpaired
 from src.texts.microworld_words import ACTS, ATTRIBUTES, COUNTRIES, OBJECTS, PEOPLE, PLACES, ZORB
@@ -22,15 +22,14 @@ KNOWN = {  # prompts that the language can say
     "where": partial(zero_shot.reading, ask="where"),
     "who": partial(zero_shot.reading, ask="who"),
     "facts": zero_shot.facts,
-    "stated": partial(zero_shot.facts, wording=None),
-    "never asked, stated": partial(zero_shot.facts, asked=False, wording=None),
+    "stated": partial(zero_shot.facts, stated=True),
+    "never asked, stated": partial(zero_shot.facts, asked=False, stated=True),
     "sentiment": zero_shot.sentiment,
     "translation": zero_shot.translation,
     "last word": zero_shot.last_word,
     "endings": zero_shot.endings,
 }
 every_kind = pytest.mark.parametrize("name", KNOWN)
-ASKED = ("where", "who", "facts", "sentiment", "translation")
 
 
 def generator(seed=0):
@@ -104,25 +103,6 @@ def test_the_language_writes_the_answers(items, world, name):
     assert TextModel.from_world(world).write(some) == [item.answer for item in some]
 
 
-# other words
-
-
-@pytest.mark.parametrize("name", ASKED)
-@pytest.mark.parametrize("wording", [1, 2])
-def test_another_wording_asks_the_same_in_words_that_no_document_has(name, wording):
-    other = known(name, wording=wording)
-    for before, after in zip(known(name), other, strict=True):
-        assert (before.choices, before.label) == (after.choices, after.label)
-        assert before.prompt != after.prompt
-        assert not possible(WORLD, after.prompt)
-    assert set(other[0].prompt.split()) <= set(WORLD.vocabulary)
-
-
-def test_the_first_wording_is_the_language_s_own():
-    assert KNOWN.keys() >= WORDINGS.keys() == set(ASKED)
-    assert all(known(name, wording=0) == known(name) for name in ASKED)
-
-
 # what was never asked for
 
 
@@ -146,13 +126,12 @@ def test_facts_are_asked_for_that_documents_do_or_do_not_ask_for(world, asked):
         assert possible(world, f"{stated} {item.answer}")
 
 
-@pytest.mark.parametrize("paired", [True, False])
-def test_verbs_and_objects_are_translated_that_documents_do_or_do_not_pair(world, paired):
-    items = zero_shot.translation(world, 20, paired=paired, generator=generator())
+def test_verbs_and_objects_are_translated_that_documents_pair(world):
+    items = zero_shot.translation(world, 20, generator=generator())
     for item in items:
         _, who, act, _, what, *_ = item.prompt.split()
-        assert unpaired(ACTS.index(act), OBJECTS.index(what)) != paired
-        assert possible(world, item.prompt) == paired
+        assert unpaired(ACTS.index(act), OBJECTS.index(what)) is False
+        assert possible(world, item.prompt)
         assert item.answer == f"{ZORB[who]} {ZORB[what]} {ZORB[act]}"
         for choice in item.choices:
             wrong = sum(a != b for a, b in zip(item.answer.split(), choice.split(), strict=True))

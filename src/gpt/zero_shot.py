@@ -12,9 +12,7 @@ than the others. Nothing is tuned, and no example of the task is shown.
     endings        a story …                                    a sentence  yes
 
 The right answer follows from what the world is, so it is known even where the language never
-asks: facts that are stated but not asked for (`microworld_tables.unasked`), a verb and an object
-that were never translated together (`unpaired`), questions in words that no document has
-(`WORDINGS`).
+asks: facts that are stated but not asked for (`microworld_tables.unasked`).
 
 Source: Radford et al. 2019, section 3; Paperno et al. 2016 (last word). Chapter: `gpt/zero_shot`.
 """
@@ -47,14 +45,6 @@ from ..tools.runtime import rng_of
 from .choices import ChoiceScore, choice_scores, chosen, greedy_answers
 from .released import Run
 
-# The first of each is the language's own; no document has one of the others.
-WORDINGS = {
-    "where": ("where is the {} ?", "where was the {} ?", "the {} is where ?"),
-    "who": ("who has the {} ?", "who found the {} ?", "the {} is with who ?"),
-    "facts": ("what is the {} of {} ?", "what was the {} of {} ?", "the {} of {} is what ?"),
-    "sentiment": ("is this praise ?", "was this praise ?", "this is praise ?"),
-    "translation": ("say {} in zorb :", "say {} with zorb :", "in zorb say {} :"),
-}
 _LONGEST = 54  # of what stands before a question, so that both fit a context of 64
 
 
@@ -178,7 +168,7 @@ def ceiling(world: MicroWorld, items: Sequence[Item]) -> float:
 
 
 def reading(
-    world: MicroWorld, count: int, *, ask: str = "where", wording: int = 0, generator: Generator
+    world: MicroWorld, count: int, *, ask: str = "where", generator: Generator
 ) -> list[Item]:
     """a story … where is the kite ? hall . / who has the kite ? ann .
 
@@ -188,19 +178,18 @@ def reading(
     Args:
         count: how many items.
         ask: "where" or "who".
-        wording: which of `WORDINGS[ask]`; for generators in the same state, the same questions.
     """
     names, none = {"where": (PLACES, "unclear"), "who": (PEOPLE, "nobody")}[ask]
     choices = (*names[: world.places if ask == "where" else world.people], none)
     stories = world.only("stories", demonstrations=1.0, longest=min(world.longest, _LONGEST))
 
     def draw(words: tuple[str, ...]) -> Item | None:
-        *story, asked, _, _, what, _, answer, _, _ = words
+        *prompt, answer, _, _ = words
+        *story, asked, _, _, _, _ = prompt
         named = {word for word in story if word in names}
         if asked != ask or len(named) < 2:
             return None
-        question = WORDINGS[ask][wording].format(what)
-        return Item(" ".join((*story, question)), choices, choices.index(answer))
+        return Item(" ".join(prompt), choices, choices.index(answer))
 
     return _distinct(draw, stories, count, generator)
 
@@ -210,7 +199,7 @@ def facts(
     count: int,
     *,
     asked: bool = True,
-    wording: int | None = 0,
+    stated: bool = False,
     generator: Generator,
 ) -> list[Item]:
     """some facts … what is the dish of arvia ? curry .
@@ -222,8 +211,7 @@ def facts(
     Args:
         asked: whether of the pairs of attribute and country that documents ask for, or of those
             that they state but never ask for.
-        wording: which of `WORDINGS["facts"]`; None: not a question but a fact, "… the dish of
-            arvia is", to be completed.
+        stated: no question but a fact, "… the dish of arvia is", to be completed.
     """
     rng = rng_of(generator)
     pairs = [
@@ -232,7 +220,7 @@ def facts(
         for i, country in enumerate(COUNTRIES[: world.countries])
         if unasked(i, j) != asked
     ]
-    form = "the {} of {} is" if wording is None else WORDINGS["facts"][wording]
+    form = "the {} of {} is" if stated else "what is the {} of {} ?"
     texts = world.only("facts", demonstrations=0.0, longest=min(world.longest, 36))
 
     def draw(words: tuple[str, ...]) -> Item | None:
@@ -246,25 +234,19 @@ def facts(
     return _distinct(draw, texts, count, generator)
 
 
-def sentiment(
-    world: MicroWorld, count: int, *, wording: int = 0, generator: Generator
-) -> list[Item]:
+def sentiment(world: MicroWorld, count: int, *, generator: Generator) -> list[Item]:
     """a review … is this praise ? yes . The texts of `tasks.sentiment`, half of them praise."""
     task = tasks.sentiment(world, train=2, validation=0, test=count, generator=generator)
-    question, answers = WORDINGS["sentiment"][wording], ("no", "yes")
-    return [Item(f"{each.texts[0]} {question}", answers, each.label) for each in task.test]
+    return [
+        Item(f"{each.texts[0]} is this praise ?", ("no", "yes"), each.label) for each in task.test
+    ]
 
 
-def translation(
-    world: MicroWorld, count: int, *, paired: bool = True, wording: int = 0, generator: Generator
-) -> list[Item]:
+def translation(world: MicroWorld, count: int, *, generator: Generator) -> list[Item]:
     """say ann sees the apple in zorb : anu appa vizo .
 
-    The choices are the right line and three with one of its words replaced.
-
-    Args:
-        paired: whether of the verbs and objects that documents translate together, or of those that
-            they translate, but never together.
+    The choices are the right line and three with one of its words replaced. Verb and object are of
+    those that documents translate together.
     """
     rng, people = rng_of(generator), PEOPLE[: world.people]
     combinations = [
@@ -272,7 +254,7 @@ def translation(
         for who in people
         for i, act in enumerate(ACTS)
         for j, what in enumerate(OBJECTS[: world.objects])
-        if unpaired(i, j) != paired
+        if not unpaired(i, j)
     ]
 
     def line(*parts: str) -> str:
@@ -287,7 +269,7 @@ def translation(
             other = rng.choice([word for word in kind if word != parts[place]])
             choices.append(line(*parts[:place], other, *parts[place + 1 :]))
         rng.shuffle(choices)
-        prompt = WORDINGS["translation"][wording].format(f"{who} {act} the {what}")
+        prompt = f"say {who} {act} the {what} in zorb :"
         items.append(Item(prompt, tuple(choices), choices.index(right)))
     return items
 
