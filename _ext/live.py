@@ -12,7 +12,6 @@ the models of `results/gpt2` have learned. What `:later:` names is there for the
 """
 
 import json
-from collections.abc import Mapping, Set
 from dataclasses import asdict
 from pathlib import Path
 from typing import ClassVar
@@ -47,27 +46,20 @@ def world_script(root):
     from src.texts import microworld_tables, microworld_words
 
     world = world_of(read_toml(root / "results" / "gpt2" / "recipe.toml"))
-    found = asdict(world) | vars(microworld_tables.Tables(world))
-    for module in (microworld_words, microworld_tables):
-        found |= {name: value for name, value in vars(module).items() if name.isupper()}
-    said = json.dumps(plain(found), separators=(",", ":"))
+    found = {**vars(microworld_words), **vars(microworld_tables)}
+    found = {name: value for name, value in found.items() if name.isupper()}
+    found |= asdict(world) | vars(microworld_tables.Tables(world))
+    for name in ("verbs", "value"):  # whose keys have several parts
+        found[name] = {",".join(map(str, key)): each for key, each in found[name].items()}
+    said = json.dumps(found, default=odds)
     return f"globalThis.nextToken ??= {{}};\nnextToken.world = {said};\n"
 
 
-def plain(value):
-    """As JSON has it: a choice is {option: probability}, a key of several parts has commas."""
-    if hasattr(value, "probs"):
-        value = dict(zip(value.options, value.probs, strict=True))
-    if isinstance(value, Mapping):
-        return {
-            ",".join(str(part).lower() for part in key) if isinstance(key, tuple) else key: plain(
-                each
-            )
-            for key, each in value.items()
-        }
-    if isinstance(value, Set):
+def odds(value):
+    """A choice as {option: probability}; a set as a list."""
+    if isinstance(value, frozenset):
         return sorted(value)
-    return [*map(plain, value)] if isinstance(value, (list, tuple)) else value
+    return dict(zip(value.options, value.probs, strict=True))
 
 
 class Live(SphinxDirective):

@@ -148,7 +148,7 @@ globalThis.nextToken ??= {};
       const theirs = scene.things.filter((what) => near.includes(holder[what]));
       const lying = scene.things.filter((what) => lies[what] === here);
       const can = [world.places.includes(here), ...[near, mine, theirs, lying].map((some) => some.length > 0)];
-      const verb = g.pick(world.verbs[can.join()]);
+      const verb = g.pick(world.verbs[can.map((each) => (each ? "True" : "False"))]); // as Python writes them
       if (["went", "walked"].includes(verb)) {
         g.say("to", "the");
         where[who] = g.oneOf(world.elsewhere[here] ?? world.places);
