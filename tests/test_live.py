@@ -424,6 +424,9 @@ def test_a_story_is_told_by_hand_and_by_key_and_asked_and_comes_back(open_page):
     radios.nth(5).press("Home")
     page.keyboard.press("ArrowRight")
     assert "“has” came" in said.inner_text()
+    radios.nth(3).click()
+    button("apple:").click()
+    assert " ".join(radios.all_inner_texts()) == "ann has the apple . …"
     button("New story").click()
     for word in ("bob", "kite", "gus", "attic"):
         button(f"{word}:").press("Enter")
