@@ -76,8 +76,8 @@ class Card(SphinxDirective):
         html = (
             f'<details class="claim"><summary>{TITLE}</summary><table>'
             f"<thead><tr><th>tried</th><th>{escape(card['says'])}</th></tr></thead>"
-            f"<tbody>{lines}</tbody></table><p>Means over {times(card)} seeds or texts, with intervals of "
-            f"95 %. {escape(machine)}</p></details>"
+            f"<tbody>{lines}</tbody></table><p>Means over {times(card)} seeds or texts, with "
+            f"intervals of 95 %. {escape(machine)}</p></details>"
         )
         return [nodes.raw("", html, format="html")]
 

@@ -5,14 +5,15 @@
     :::
 
 The question stands below the still figure; `_static/reader.js` adds a button to it. A touch loads
-these modules of `live/` in this order, of which the last draws. No page loads them before. Two
-kinds of names are made into scripts: a record with a model, by its folder in `results`, is its
-weights, its settings, and its tokenizer; `micro_world` is the words and odds of the language that
-the models of `results/gpt2` have learned. What `:later:` names is there for the figure to load.
+these modules of `live/` in this order, of which the last draws. No page loads them before. A name
+that is a record with a model is a script, too: its weights, its settings, and its tokenizer. So is
+one of `TOKENIZERS`: its merges; and `WORLD`: words and odds of the language that the models of
+`results/gpt2` have learned. What `:later:` names is there for the figure to load.
 """
 
 import json
 from dataclasses import asdict
+from functools import cache
 from pathlib import Path
 from typing import ClassVar
 
@@ -22,29 +23,33 @@ from sphinx.util.docutils import SphinxDirective
 from sphinx.util.fileutil import copy_asset
 
 from next_token.pages import as_script
+from src.gpt.released import read_toml, world_of
+from src.texts import microworld_tables, microworld_words
+from src.texts.corpora import load, split
+from src.tokens.bpe import BytePairTokenizer
+from src.tokens.vocabularies import released
 
-FOLDER = "live"
-WORLD = "micro_world"
+FOLDER, WORLD = "live", "micro_world"
 
 
-def script(root, name):
-    """The text of a module; None: there is none."""
-    if (file := root / FOLDER / f"{name}.js").is_file():
-        return file.read_text(encoding="utf-8")
-    if name == WORLD:
-        return world_script(root)
+@cache
+def our_tokenizer():
+    """That of the chapter `tokens/bpe`."""
+    texts = (document.text for document in split(load("python-docs")).train)
+    return BytePairTokenizer.train(texts, vocabulary_size=2048)
+
+
+TOKENIZERS = {"our_merges": our_tokenizer, "gpt2_merges": lambda: released("gpt2")}
+
+
+def model_of(root, name):
+    """The folder of a record's model: one of its own, or the record itself."""
     record = root / "results" / name
-    for folder in (record / "model", record):
-        if (folder / "config.json").is_file():
-            return as_script(folder)
-    return None
+    return record / "model" if (record / "model").is_dir() else record
 
 
 def world_script(root):
     """Words, tables and settings of the micro-world, as `live/microworld.js` reads them."""
-    from src.gpt.released import read_toml, world_of
-    from src.texts import microworld_tables, microworld_words
-
     world = world_of(read_toml(root / "results" / "gpt2" / "recipe.toml"))
     found = {**vars(microworld_words), **vars(microworld_tables)}
     found = {name: value for name, value in found.items() if name.isupper()}
@@ -62,6 +67,23 @@ def odds(value):
     return dict(zip(value.options, value.probs, strict=True))
 
 
+def is_made(root, name):
+    """Whether a script is no file of `live/`, but made for the site."""
+    known = name in TOKENIZERS or name == WORLD
+    return known or (model_of(root, name) / "config.json").is_file()
+
+
+@cache
+def made_script(root, name):
+    if name == WORLD:
+        return world_script(root)
+    if name not in TOKENIZERS:
+        return as_script(model_of(root, name))
+    pairs = "".join(chr(left) + chr(right) for left, right in TOKENIZERS[name]().merges)
+    said = json.dumps(pairs, ensure_ascii=False).replace("<", "\\u003c")
+    return f"globalThis.nextToken ??= {{}};\n(nextToken.merges ??= {{}}).{name} = {said};\n"
+
+
 class Live(SphinxDirective):
     required_arguments = 1
     final_argument_whitespace = True
@@ -70,10 +92,13 @@ class Live(SphinxDirective):
 
     def run(self):
         names, later = self.arguments[0].split(), self.options.get("later", "").split()
+        root = Path(self.env.app.confdir)
+        made = [name for name in (*names, *later) if is_made(root, name)]
+        page = self.env.metadata[self.env.docname]
+        page["scripts"] = " ".join([page.get("scripts", ""), *made])
         for name in (*names, *later):
-            if script(Path(self.env.app.confdir), name) is None:
+            if name not in made and not (root / FOLDER / f"{name}.js").is_file():
                 raise self.severe(f"expected modules of {FOLDER}, got {name!r}")
-        self.env.metadata[self.env.docname].setdefault("live", []).extend((*names, *later))
         up = "../" * self.env.docname.count("/")
         scripts = " ".join(f"{up}{FOLDER}/{name}.js" for name in names)
         start = f'<div class="live" data-figure="{names[-1]}" data-scripts="{scripts}">'
@@ -87,12 +112,13 @@ class Live(SphinxDirective):
 
 
 def copy(app, _):
-    root, shown = Path(app.confdir), Path(app.outdir, FOLDER)
-    copy_asset(root / FOLDER, shown, excluded=lambda file: file.endswith(".html"))  # no pages
-    for name in {name for page in app.env.metadata.values() for name in page.get("live", ())}:
-        file = shown / f"{name}.js"
-        file.parent.mkdir(exist_ok=True)
-        file.write_text(script(root, name), encoding="utf-8")
+    folder, shown = Path(app.confdir, FOLDER), Path(app.outdir, FOLDER)
+    copy_asset(folder, shown, excluded=lambda file: file.endswith(".html"))  # which are no pages
+    for page in app.env.metadata.values():
+        for name in page.get("scripts", "").split():
+            text, file = made_script(Path(app.confdir), name), shown / f"{name}.js"
+            file.parent.mkdir(exist_ok=True)
+            file.write_text(text, encoding="utf-8")
 
 
 def setup(app):

@@ -23,6 +23,19 @@ nextToken.readWeights = (base64) => {
   );
 };
 
+/* What each id says: the bytes in the order of the file, then the merges, then the special tokens. */
+nextToken.spelled = (tokenizer) => {
+  const parts = [];
+  tokenizer.bytes.forEach((id, byte) => (parts[id] = [byte]));
+  const numbered = [...tokenizer.bytes];
+  for (const [left, right, id] of tokenizer.merges) {
+    numbered.push(id);
+    parts[id] = [...parts[numbered[left]], ...parts[numbered[right]]];
+  }
+  for (const [name, id] of Object.entries(tokenizer.specials)) parts[id] = [...new TextEncoder().encode(name)];
+  return parts;
+};
+
 nextToken.erf = (x) => {
   // Abramowitz and Stegun 1964, 7.1.26: within 1.5e-7
   const t = 1 / (1 + 0.3275911 * Math.abs(x));
@@ -91,6 +104,11 @@ nextToken.GPT = class {
 
   /* The logits after one more token. */
   read(id) {
+    return this.unembed(this.state(id));
+  }
+
+  /* What they are made from: the stream at its end, after the last norm. */
+  state(id) {
     const [position, C] = [this.cache[0].length, this.channels];
     if (position >= this.config.n_positions) throw new RangeError(`expected at most ${this.config.n_positions} tokens`);
     const [wte, wpe] = ["wte.weight", "wpe.weight"].map((name) => this.weights[name].data);
@@ -101,7 +119,11 @@ nextToken.GPT = class {
       const made = this.network(this.norm(x, `h.${layer}.ln_2`), layer);
       x = x.map((each, c) => each + made[c]);
     }
-    x = this.norm(x, "ln_f");
+    return this.norm(x, "ln_f");
+  }
+
+  unembed(x) {
+    const C = this.channels;
     const rows = (this.weights["lm_head.weight"] ?? this.weights["wte.weight"]).data;
     return Array.from({ length: this.config.vocab_size }, (_, w) => {
       let sum = 0;

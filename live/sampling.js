@@ -31,6 +31,12 @@ nextToken.nucleus = (logits, p) => {
   return logits.map((logit, w) => (kept.has(w) ? logit : -Infinity));
 };
 
+/* Those with p or more times the probability of the likeliest. */
+nextToken.minP = (logits, p) => {
+  const least = Math.max(...logits) + Math.log(p);
+  return logits.map((logit) => (logit >= least ? logit : -Infinity));
+};
+
 /* random: a number from 0 to 1 */
 nextToken.draw = (probs, random = Math.random()) => {
   let left = random;

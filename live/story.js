@@ -69,6 +69,7 @@ nextToken.figures.story = (place, load) => {
   };
   const asks = () => rows.findLastIndex((row, t) => t <= now.at && "who" in row); // where one may ask
   const ask = (word) => () => {
+    if (asks() < 0) return;
     now.at = asks();
     write(word);
   };
@@ -151,9 +152,9 @@ nextToken.figures.story = (place, load) => {
     for (const [word, p] of others.slice(0, SHOWN)) if (p >= LEAST) cell("span", word, 0).classList.add("never");
 
     for (const [says, button] of questions) {
-      Object.assign(button, { disabled: asks() < 0, textContent: `${says} ${asks() < 0 ? "…" : words[3]} ?` });
+      Object.assign(button, { ariaDisabled: String(asks() < 0), textContent: `${says} ${asks() < 0 ? "…" : words[3]} ?` });
     }
-    back.disabled = at === 0;
+    back.ariaDisabled = String(at === 0);
     const upTo = nats.slice(0, at + 1);
     const [gpt, perfect] = [0, 1].map((own) => upTo.reduce((sum, each) => sum + each[own], 0));
     sums.replaceChildren();

@@ -3,21 +3,8 @@
 
 nextToken.figures ??= {};
 
-/* What each id says: the bytes in the order of the file, then the merges, then the special tokens. */
-nextToken.spelled = (tokenizer) => {
-  const parts = [];
-  tokenizer.bytes.forEach((id, byte) => (parts[id] = [byte]));
-  const numbered = [...tokenizer.bytes];
-  for (const [left, right, id] of tokenizer.merges) {
-    numbered.push(id);
-    parts[id] = [...parts[numbered[left]], ...parts[numbered[right]]];
-  }
-  for (const [name, id] of Object.entries(tokenizer.specials)) parts[id] = [...new TextEncoder().encode(name)];
-  return parts;
-};
-
 nextToken.figures.write_on = (place) => {
-  const { make, told, choice, softmax, temperature, topK, nucleus, draw, GPT } = nextToken;
+  const { make, told, choice, softmax, temperature, topK, nucleus, minP, draw, GPT } = nextToken;
   const file = nextToken.model;
   const model = new GPT(nextToken.readWeights(file.weights), file.config);
   const parts = nextToken.spelled(file.tokenizer);
@@ -26,14 +13,14 @@ nextToken.figures.write_on = (place) => {
   let now;
   let logits;
   const begin = () => {
-    now = { ids: [], temperature: 1, topK: file.config.vocab_size, nucleus: 1 };
+    now = { ids: [], temperature: 1, topK: file.config.vocab_size, nucleus: 1, minP: 0 };
     again([END]);
   };
   const again = (ids) => {
     model.forget();
     for (const id of ids) logits = model.read(id);
   };
-  const filtered = () => nucleus(topK(temperature(logits, now.temperature), now.topK), now.nucleus);
+  const filtered = () => minP(nucleus(topK(temperature(logits, now.temperature), now.topK), now.nucleus), now.minP);
   const write = (id) => {
     now.ids.push(id);
     // the table of positions ends: only the last tokens are read again
@@ -60,6 +47,7 @@ nextToken.figures.write_on = (place) => {
     knob("temperature", "temperature", [0, 0.5, 1, 2].map((t) => [String(t), t])),
     knob("top-k", "topK", [["off", file.config.vocab_size], ["40", 40], ["5", 5]]),
     knob("nucleus", "nucleus", [["off", 1], ["0.9", 0.9], ["0.5", 0.5]]),
+    knob("min-p", "minP", [["off", 0], ["0.02", 0.02], ["0.1", 0.1]]),
   ];
   const list = make("tbody", make("table", place));
   const output = make("output", place);
@@ -74,15 +62,25 @@ nextToken.figures.write_on = (place) => {
     }
     const [model_says, drawn_from] = [softmax(logits), softmax(filtered())];
     const best = [...logits.keys()].sort((a, b) => logits[b] - logits[a]).slice(0, SHOWN);
+    const others = [drawn_from, model_says].map((probs) => Math.max(0, best.reduce((left, id) => left - probs[id], 1)));
+    const most = Math.max(...others, ...[drawn_from, model_says].flatMap((probs) => best.map((id) => probs[id])));
+    const tell = (row, after, before) => {
+      const share = make("td", row, { className: "share" });
+      const track = make("span", share, { className: "track" });
+      make("span", track, { className: "bar" }).style.width = `${(100 * after) / most}%`;
+      make("span", track, { className: "before" }).style.width = `${(100 * before) / most}%`;
+      make("span", share, { textContent: `${told(after, 3)} (model ${told(before, 3)})` });
+    };
     for (const id of best) {
       const row = make("tr", list);
       const name = decode([id]).replaceAll(" ", "␣").replaceAll("\n", "⏎");
       const button = make("button", make("th", row, { scope: "row" }), { type: "button", className: "word", textContent: name });
       button.addEventListener("click", () => set(() => write(id)));
-      const share = make("td", row, { className: "share" });
-      make("span", share, { className: "bar" }).style.width = `${100 * drawn_from[id]}%`;
-      make("span", share, { textContent: `${told(drawn_from[id], 3)} (model ${told(model_says[id], 3)})` });
+      tell(row, drawn_from[id], model_says[id]);
     }
+    const row = make("tr", list);
+    make("th", row, { scope: "row", textContent: `${(logits.length - SHOWN).toLocaleString("en")} others` });
+    tell(row, ...others);
     const left = drawn_from.filter((p) => p > 0).length;
     output.textContent = `${left.toLocaleString("en")} of ${logits.length.toLocaleString("en")} tokens can be drawn.`;
   };

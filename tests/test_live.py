@@ -12,7 +12,7 @@ import pytest
 import torch
 from browsing import PHONE, ROOT, Visit
 
-from live import script
+from live import TOKENIZERS, is_made, made_script
 from next_token.pages import as_script, write_page
 from src.attention.attention import scaled_dot_product_attention
 from src.attention.masks import banded_mask, causal_mask
@@ -20,7 +20,7 @@ from src.attention.positions import sinusoidal_positions
 from src.gpt import pretrained
 from src.gpt.gpt2 import GPT, GPTConfig
 from src.gpt.released import open_run, scores_of_ids
-from src.gpt.sampling import nucleus, temperature, top_k
+from src.gpt.sampling import generate, min_p, nucleus, temperature, top_k
 from src.likelihood.ngrams import BackOffModel, count_ngrams, relative_frequencies
 from src.likelihood.smoothing import NgramModel
 from src.texts.markov import small_english
@@ -51,7 +51,10 @@ def open_page(context):
         page.on("pageerror", lambda error: faults.append(str(error)))
         page.set_content('<main lang="en"></main>')
         for name in MODULES.get(figure, modules):
-            page.add_script_tag(content=script(ROOT, name))
+            if is_made(ROOT, name):
+                page.add_script_tag(content=made_script(ROOT, name))
+            else:
+                page.add_script_tag(path=ROOT / "live" / f"{name}.js")
         if figure:
             page.evaluate(f"nextToken.figures.{figure}(document.querySelector('main'))")
         return page
@@ -202,6 +205,33 @@ def test_the_width_of_the_interval_is_the_probability_of_the_text(open_page):
     assert page.locator("output").inner_text().startswith("the dog sleeps:")
 
 
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_the_tokens_of_a_text_are_those_of_src(open_page, name):
+    given = json.loads((ROOT / "tests" / "conformance" / "texts.json").read_text(encoding="utf-8"))
+    texts = ["don't  stop\u20142,048!", "naïve 終わり e\u0301", *chain(*given.values())]
+    page, tokenizer = open_page("bpe", name), TOKENIZERS[name]()
+    page.evaluate(f"void (bpe = new nextToken.BytePairTokenizer(nextToken.merges.{name}))")
+    found = page.evaluate("(texts) => texts.map((text) => bpe.encode(text))", texts)
+    for text, numbers in zip(texts, found, strict=True):
+        assert [tokenizer.ids[number] for number in numbers] == tokenizer.encode(text)
+
+
+def test_merges_are_made_by_hand_and_by_key_and_ours_win_where_manuals_repeat(open_page):
+    page = open_page(figure="merge_tree")
+    said, ours = page.locator("output"), page.get_by_role("img").first
+    page.get_by_label("Your text").fill(" iterable")
+    page.get_by_role("button", name="Play").click()
+    said.get_by_text("Step 1").wait_for()
+    page.get_by_role("button", name="Stop").press("ArrowRight")  # which stops it, too
+    assert page.get_by_role("button", name="Play").is_visible()
+    assert said.inner_text().startswith("Step 2 of 8: our merges join l + e; GPT-2’s join i")
+    assert ours.get_attribute("aria-label") == "our merges: ␣ · i · te · r · a · b · le"
+    page.get_by_role("button", name="Play").press("End")
+    assert said.inner_text().endswith("Tokens: 1 by our merges, 2 by GPT-2’s: ours need fewer.")
+    page.get_by_role("button", name="Back").click()
+    assert said.inner_text().startswith("Step 7")
+
+
 def test_cuts_of_a_word_are_those_of_src(open_page):
     page = open_page("unigram", "unigram_pieces")
     pieces = page.evaluate("nextToken.unigramPieces.learnt")
@@ -275,6 +305,7 @@ def test_filters_are_those_of_src_and_draws_follow_their_law(open_page):
         "temperature(x, 0)": temperature(logits, 0),
         "topK(x, 7)": top_k(logits, 7),
         "nucleus(x, 0.6)": nucleus(logits, 0.6),
+        "minP(x, 0.3)": min_p(logits, 0.3),
     }.items():
         code = f"((x) => nextToken.softmax(nextToken.{call}))({logits.tolist()})"
         found = torch.tensor(page.evaluate(code), dtype=torch.float64)
@@ -289,9 +320,81 @@ def test_filters_are_those_of_src_and_draws_follow_their_law(open_page):
     assert counts == [100, 0, 600, 300]
 
 
+@pytest.mark.parametrize("prompt", [1, 3, 8])
+@pytest.mark.parametrize(
+    ("cache", "counts"), [(False, "read scores"), (True, "computed cachedScores")]
+)
+def test_a_call_costs_what_generate_computes(open_page, prompt, cache, counts):
+    config, seeded, seen = (
+        GPTConfig(9, context_length=8, layers=2, heads=2, channels=8),
+        torch.Generator(),
+        [],
+    )
+    model = GPT(config, generator=seeded)
+    model.decoder.blocks[0].attention.record = lambda weights: seen.append(weights[0, 0])
+    generate(model, [[1] * prompt], max_new_tokens=21 - prompt, cache=cache, generator=seeded)
+    found = open_page("cache").evaluate(f"nextToken.calls({prompt}, 20, 8, 'one')")
+    assert [[call[key] for key in counts.split()] for call in found] == [
+        [len(w), w.numel()] for w in seen
+    ]
+
+
+def test_kept_keys_give_the_logits_of_the_window_or_roll_and_give_those_of_a_band(open_page):
+    page, ids = open_page("attention", "gpt", "one_sentence", "cache"), torch.arange(300, 320)[None]
+    model, band = (
+        open_run(ROOT / "results" / "one_sentence" / "model").model,
+        causal_mask(20) & banded_mask(20, 8),
+    )
+    with torch.no_grad():
+        x = model.embedding[ids] + model.positions.table[torch.arange(20).clamp(max=7)]
+        for block in model.decoder.blocks:
+            x = block(x, mask=band)
+        rolled = model.unembed(model.decoder.final_norm(x))
+        for beyond, logits in {
+            "one": model(ids[:, 12:]),
+            "half": model(ids[:, 15:]),
+            "rolling": rolled,
+        }.items():
+            found = torch.tensor(
+                page.evaluate(f"({IN_CALLS})(nextToken, {ids[0].tolist()}, '{beyond}')")
+            )
+            assert torch.allclose(found, logits[0, -1], atol=1e-4, rtol=0)
+    kept = page.evaluate("4 * nextToken.cached(nextToken.model.config, 64)")
+    assert kept == 4 * model.config.cached(64)
+
+
+IN_CALLS = """({ model, GPT, readWeights, calls, withCache }, ids, beyond) =>
+  withCache(new GPT(readWeights(model.weights), model.config), ids, calls(3, 20, 8, beyond), 8)"""
+
+
+def test_beyond_the_limit_a_cache_saves_nothing_or_moves_rarely_or_is_wrong(open_page):
+    page = open_page(figure="cache_steps")
+    said, end = page.locator("output"), page.get_by_role("slider")
+    page.get_by_role("button", name="Next token").click()
+    assert "6 tokens computed without a cache, 1 with it; so far 18 and 6" in said.inner_text()
+    assert page.locator("tr", has_text="bytes").inner_text().split() == [
+        "bytes",
+        "kept",
+        "0",
+        "6,144",
+    ]
+    for _ in range(4):
+        end.press("ArrowRight")
+    assert "8 tokens computed without a cache, 8 with it" in said.inner_text()
+    page.get_by_role("button", name="moves by half").click()
+    assert ", 1 with it; so far 42 and 13" in said.inner_text()
+    assert "the same logits" in said.inner_text()
+    page.get_by_role("button", name="rolls on").click()
+    assert ", 1 with it; so far 49 and 10" in said.inner_text()
+    assert "the cache says “␣a”, not “␣not”" in said.inner_text()
+
+
 def test_a_text_is_written_on_beyond_the_window_and_begun_again(open_page):
     page = open_page(figure="write_on")
     assert "1,024 of 1,024" in page.locator("output").inner_text()
+    page.get_by_role("button", name="0.02", exact=True).click()
+    assert page.locator(".share").last.inner_text().startswith("0.")
+    assert "1,024 of 1,024" not in page.locator("output").inner_text()
     page.get_by_role("button", name="0", exact=True).click()
     assert "1 of 1,024" in page.locator("output").inner_text()
     for _ in range(5):
