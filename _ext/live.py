@@ -7,23 +7,29 @@
 The question stands below the still figure; `_static/reader.js` adds a button to it. A touch loads
 these modules of `live/` in this order, of which the last draws. No page loads them before. A name
 that is a record with a model is a script, too: its weights, its settings, and its tokenizer. So is
-one of `TOKENIZERS`: its merges.
+one of `TOKENIZERS`: its merges; and `WORLD`: words and odds of the language that the models of
+`results/gpt2` have learned. What `:later:` names is there for the figure to load.
 """
 
 import json
+from dataclasses import asdict
 from functools import cache
 from pathlib import Path
+from typing import ClassVar
 
 from docutils import nodes
+from docutils.parsers.rst import directives
 from sphinx.util.docutils import SphinxDirective
 from sphinx.util.fileutil import copy_asset
 
 from next_token.pages import as_script
+from src.gpt.released import read_toml, world_of
+from src.texts import microworld_tables, microworld_words
 from src.texts.corpora import load, split
 from src.tokens.bpe import BytePairTokenizer
 from src.tokens.vocabularies import released
 
-FOLDER = "live"
+FOLDER, WORLD = "live", "micro_world"
 
 
 @cache
@@ -36,15 +42,43 @@ def our_tokenizer():
 TOKENIZERS = {"our_merges": our_tokenizer, "gpt2_merges": lambda: released("gpt2")}
 
 
+def model_of(root, name):
+    """The folder of a record's model: one of its own, or the record itself."""
+    record = root / "results" / name
+    return record / "model" if (record / "model").is_dir() else record
+
+
+def world_script(root):
+    """Words, tables and settings of the micro-world, as `live/microworld.js` reads them."""
+    world = world_of(read_toml(root / "results" / "gpt2" / "recipe.toml"))
+    found = {**vars(microworld_words), **vars(microworld_tables)}
+    found = {name: value for name, value in found.items() if name.isupper()}
+    found |= asdict(world) | vars(microworld_tables.Tables(world))
+    for name in ("verbs", "value"):  # whose keys have several parts
+        found[name] = {",".join(map(str, key)): each for key, each in found[name].items()}
+    said = json.dumps(found, default=odds)
+    return f"globalThis.nextToken ??= {{}};\nnextToken.world = {said};\n"
+
+
+def odds(value):
+    """A choice as {option: probability}; a set as a list."""
+    if isinstance(value, frozenset):
+        return sorted(value)
+    return dict(zip(value.options, value.probs, strict=True))
+
+
 def is_made(root, name):
     """Whether a script is no file of `live/`, but made for the site."""
-    return name in TOKENIZERS or (root / "results" / name / "model").is_dir()
+    known = name in TOKENIZERS or name == WORLD
+    return known or (model_of(root, name) / "config.json").is_file()
 
 
 @cache
 def made_script(root, name):
+    if name == WORLD:
+        return world_script(root)
     if name not in TOKENIZERS:
-        return as_script(root / "results" / name / "model")
+        return as_script(model_of(root, name))
     pairs = "".join(chr(left) + chr(right) for left, right in TOKENIZERS[name]().merges)
     said = json.dumps(pairs, ensure_ascii=False).replace("<", "\\u003c")
     return f"globalThis.nextToken ??= {{}};\n(nextToken.merges ??= {{}}).{name} = {said};\n"
@@ -54,14 +88,15 @@ class Live(SphinxDirective):
     required_arguments = 1
     final_argument_whitespace = True
     has_content = True
+    option_spec: ClassVar = {"later": directives.unchanged}
 
     def run(self):
-        names = self.arguments[0].split()
+        names, later = self.arguments[0].split(), self.options.get("later", "").split()
         root = Path(self.env.app.confdir)
-        made = [name for name in names if is_made(root, name)]
+        made = [name for name in (*names, *later) if is_made(root, name)]
         page = self.env.metadata[self.env.docname]
         page["scripts"] = " ".join([page.get("scripts", ""), *made])
-        for name in names:
+        for name in (*names, *later):
             if name not in made and not (root / FOLDER / f"{name}.js").is_file():
                 raise self.severe(f"expected modules of {FOLDER}, got {name!r}")
         up = "../" * self.env.docname.count("/")
@@ -81,8 +116,9 @@ def copy(app, _):
     copy_asset(folder, shown, excluded=lambda file: file.endswith(".html"))  # which are no pages
     for page in app.env.metadata.values():
         for name in page.get("scripts", "").split():
-            text = made_script(Path(app.confdir), name)
-            (shown / f"{name}.js").write_text(text, encoding="utf-8")
+            text, file = made_script(Path(app.confdir), name), shown / f"{name}.js"
+            file.parent.mkdir(exist_ok=True)
+            file.write_text(text, encoding="utf-8")
 
 
 def setup(app):

@@ -248,26 +248,33 @@ function offerFinder(list) {
   (list.closest(".pst-scrollable-table-container") ?? list).before(finder);
 }
 
-/* A figure that can be touched: its modules come when somebody wants to (live/). */
+/* A figure that can be touched: its modules come when somebody wants to (live/), each of them once. */
+const come = {};
+const load = (src) =>
+  (come[src] ??= new Promise((done, failed) =>
+    document.head.append(Object.assign(document.createElement("script"), { src, onload: done, onerror: failed })),
+  ));
+
 function offerTouch(place) {
-  const button = Object.assign(document.createElement("button"), { type: "button", textContent: "Try it", className: "try" });
-  button.addEventListener("click", async () => {
-    const scripts = place.dataset.scripts.split(" ");
-    const href = scripts[0].replace(/[^/]*$/, "touch.css");
-    document.head.append(Object.assign(document.createElement("link"), { rel: "stylesheet", href }));
-    for (const src of scripts) {
-      if (document.querySelector(`script[src="${src}"]`)) continue;
-      await new Promise((done, failed) =>
-        document.head.append(Object.assign(document.createElement("script"), { src, onload: done, onerror: failed })),
-      );
-    }
-    const figure = document.createElement("div");
-    figure.className = `touch ${place.dataset.figure}`;
-    button.replaceWith(figure);
-    nextToken.figures[place.dataset.figure](figure);
-    figure.querySelector("button").focus();
+  const name = place.dataset.figure;
+  const still = document.getElementById(name); // one that is long has a button, too
+  const buttons = [place, still].filter(Boolean).map((each) => {
+    const button = Object.assign(document.createElement("button"), { type: "button", textContent: "Try it", className: "try" });
+    button.addEventListener("click", open);
+    return each.appendChild(button);
   });
-  place.append(button);
+  async function open() {
+    for (const button of buttons) button.disabled = true; // it opens once
+    const scripts = place.dataset.scripts.split(" ");
+    const folder = scripts[0].replace(/[^/]*$/, "");
+    document.head.append(Object.assign(document.createElement("link"), { rel: "stylesheet", href: `${folder}touch.css` }));
+    for (const src of scripts) await load(src);
+    const figure = Object.assign(document.createElement("div"), { className: `touch ${name}` });
+    for (const button of buttons) button.remove();
+    place.append(figure);
+    nextToken.figures[name](figure, (module) => load(`${folder}${module}.js`));
+    figure.querySelector("button").focus();
+  }
 }
 
 /* On paper the solutions stand at the end, where nobody reads them by accident. */

@@ -1,51 +1,180 @@
-/* The story of the landing page: a touch on a word shows what two readers expected at its place.
-   `box` is the figure; `data.words` are the words that can be touched, `data.guesses` the five
-   likeliest words of each reader there, `data.says` a sentence about each. Without this script the
-   figure stands at the last word. */
-const words = [...box.querySelectorAll("button")];
-const readers = [...box.querySelectorAll("ol")].map((list) => [...list.children]);
-const says = box.querySelector("[aria-live]");
+/* The story of the landing page, to be told by hand: at each place a perfect reader's words and a GPT's, and what each
+   word costs the two. The perfect reader is in microworld.js, the GPT in gpt.js. */
+"use strict";
 
-function show(at) {
-  words.forEach((word, i) => {
-    word.ariaChecked = i === at;
-    word.tabIndex = i === at ? 0 : -1; // one stop of the Tab key; the arrows do the rest
-    word.classList.toggle("later", i > at);
-  });
-  readers.forEach((rows, reader) =>
-    rows.forEach((row, place) => {
-      const [guess, percent] = data.guesses[at][reader][place];
-      const [name, bar, share] = row.children;
-      name.textContent = guess;
-      bar.style.width = `${percent}%`;
-      share.textContent = `${percent} %`;
-      row.classList.toggle("came", guess === data.words[at]);
-    }),
-  );
-  says.textContent = data.says[at];
-}
+nextToken.figures ??= {};
 
-words.forEach((word, i) => {
-  word.disabled = false;
-  word.addEventListener("click", () => show(i));
-});
+nextToken.figures.story = (place, load) => {
+  const { make, told, choice, softmax, draw, GPT, world, nextWords, microWorld } = nextToken;
+  const [SHOWN, LEAST, DOTS] = [4, 0.02, "…"]; // impossible words that the GPT believes in
+  const GPTS = [["1.4", 4], ["7.9", 16], ["118", 64], ["434", 128]]; // thousands of weights, channels
+  const program = microWorld(world);
+  const start = "ann has the drill . eve is in the cellar . then ann gave the drill to eve . who has the drill ? eve .";
+  const begin = () => ({ words: [...start.split(" "), world.END], at: 24 });
+  const percent = (p) => `${told(100 * p, 0)} %`;
+  let now = begin();
+  let rows; // of the perfect reader: after the first 0, 1, … words, {word: p}
 
-box.querySelector("[role=radiogroup]").addEventListener("keydown", (event) => {
-  const at = words.indexOf(event.target);
-  const last = words.length - 1;
-  const places = {
-    ArrowRight: Math.min(last, at + 1),
-    ArrowDown: Math.min(last, at + 1),
-    ArrowLeft: Math.max(0, at - 1),
-    ArrowUp: Math.max(0, at - 1),
-    Home: 0,
-    End: last,
+  /* A GPT with what it has read: it starts with the end token, and returns its {word: p} after each word. */
+  const readerOf = ({ weights, config, tokenizer }) => {
+    const model = new GPT(nextToken.readWeights(weights), config);
+    const SPECIALS = config.vocab_size - tokenizer.pieces.length; // the end token is the last of them
+    const ids = Object.fromEntries([world.END, ...tokenizer.pieces].map((word, place) => [word, SPECIALS - 1 + place]));
+    const size = Object.values(model.weights).reduce((sum, { data }) => sum + data.length, 0).toLocaleString("en");
+    const [read, seen] = [[], []];
+    const expects = (words) => {
+      const texts = [world.END, ...words].slice(0, config.n_positions);
+      let same = 0;
+      while (same < read.length && read[same] === texts[same]) same += 1;
+      for (const past of [...model.cache, read, seen]) past.length = Math.min(past.length, same);
+      for (const word of texts.slice(same)) {
+        const probs = softmax(model.read(ids[word]));
+        seen.push(Object.fromEntries(Object.entries(ids).map(([each, id]) => [each, probs[id]])));
+        read.push(word);
+      }
+      return seen;
+    };
+    return { size, expects };
   };
-  if (!(event.key in places)) return;
-  event.preventDefault();
-  event.stopPropagation(); // the projector has the arrows, too
-  show(places[event.key]);
-  words[places[event.key]].focus();
-});
+  const readers = { 4: readerOf(nextToken.model) };
+  let channels = 4;
+  const choose = async (wanted) => {
+    output.textContent = "The GPT comes …";
+    if (!readers[wanted]) await load(`gpt2/c${wanted}-seed-0`);
+    readers[wanted] ??= readerOf(nextToken.model);
+    channels = wanted;
+    show();
+  };
 
-show(words.length - 1);
+  const follow = () => (rows = nextWords(program, now.words));
+  const isCertain = (t) => Object.keys(rows[t]).length === 1 && !["?", ":"].includes(now.words[t - 1]); // no answer
+  const lastChoice = (t) => (t > 0 && isCertain(t) ? lastChoice(t - 1) : Math.max(0, t));
+  /* Writes a word at the place, and then what must follow. */
+  const write = (word) => {
+    if (word !== now.words[now.at]) now.words = [...now.words.slice(0, now.at), word];
+    now.at += 1;
+    for (follow(); isCertain(now.at); now.at += 1) {
+      if (now.at === now.words.length) now.words.push(Object.keys(rows[now.at])[0]);
+      follow();
+    }
+    if (now.words[now.at - 1] === world.END) now.at = lastChoice(now.at - 1);
+  };
+  const chance = () => {
+    now.words = now.words.slice(0, now.at);
+    for (follow(); now.words.at(-1) !== world.END; follow()) {
+      const row = Object.entries(rows[now.words.length]);
+      now.words.push(row[draw(row.map(([, p]) => p))][0]);
+    }
+    now.at = lastChoice(now.words.length - 1);
+  };
+  const asks = () => rows.findLastIndex((row, t) => t <= now.at && "who" in row); // where one may ask
+  const ask = (word) => () => {
+    if (asks() < 0) return;
+    now.at = asks();
+    write(word);
+  };
+  const takeBack = () => {
+    now.at = lastChoice(now.at - 1);
+    now.words = now.words.slice(0, now.at);
+  };
+
+  const set = (change, focus) => () => {
+    change();
+    show();
+    focus?.()?.focus({ preventScroll: true });
+  };
+  const sizes = make("div", place, { className: "controls" });
+  const showsSize = choice(sizes, "× 1,000 weights", GPTS, () => channels, choose);
+  const text = make("p", place, { className: "words", role: "radiogroup", ariaLabel: "The story: choose a word" });
+  const marked = () => text.querySelector("[aria-checked=true]");
+  text.addEventListener("keydown", (event) => {
+    const by = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1, Home: -99, End: 99 }[event.key];
+    if (!by) return;
+    event.preventDefault();
+    event.stopPropagation(); // the projector has the arrows, too
+    set(() => (now.at = Math.max(0, Math.min(text.children.length - 1, now.at + by))), marked)();
+  });
+  const sums = make("p", place, { className: "sums told" });
+  const cells = make("div", place, { className: "cells", role: "group", ariaLabel: "What may come here" });
+  const output = make("output", place);
+  const keys = make("div", place, { className: "controls" });
+  const key = (name, act) => {
+    const button = make("button", keys, { type: "button", textContent: name });
+    button.addEventListener("click", set(act));
+    return button;
+  };
+  const questions = [["Who has the", "who"], ["Where is the", "where"]].map(([says, word]) => [says, key("", ask(word))]);
+  const back = key("Take back", takeBack);
+  key("Go on by chance", chance);
+  key("New story", () => (now = { words: [], at: 0 }));
+  key("As it was", () => (now = begin()));
+
+  const show = () => {
+    follow();
+    showsSize();
+    const { size, expects } = readers[channels];
+    const seen = expects(now.words);
+    const { words, at } = now;
+    const nats = words.map((word, t) => [-Math.log(seen[t][word]), -Math.log(rows[t][word])]);
+    const [came, ended] = [words[at], words.at(-1) === world.END];
+
+    text.replaceChildren();
+    [...words, ...(ended ? [] : [DOTS])].forEach((word, t) => {
+      const button = make("button", text, { type: "button", textContent: word, className: t > at ? "later" : "" });
+      button.setAttribute("role", "radio");
+      Object.assign(button, { ariaChecked: t === at, tabIndex: t === at ? 0 : -1 });
+      if (t < words.length) button.style.setProperty("--gap", Math.max(0, nats[t][0] - nats[t][1]));
+      button.addEventListener("click", set(() => (now.at = t), marked));
+    });
+
+    cells.replaceChildren();
+    const cell = (tag, word, perfect) => {
+      const own = make(tag, cells, { className: "cell" });
+      make(word === came ? "b" : "span", own, { textContent: word });
+      const shares = [["perfect", perfect], ["gpt", seen[at][word]]];
+      for (const [className, p] of shares) {
+        const share = make("span", own, { className: "told", textContent: percent(p) });
+        make("i", share, { className }).style.width = `${100 * p}%`;
+      }
+      own.ariaLabel = `${word}: perfect reader ${percent(perfect)}, GPT ${percent(seen[at][word])}`;
+      return own;
+    };
+    const possible = Object.entries(rows[at]).sort(([, p], [, q]) => q - p);
+    for (const [word, p] of possible) {
+      Object.assign(cell("button", word, p), { type: "button" }).addEventListener(
+        "click",
+        set(() => write(word), () => cells.querySelector("button")),
+      );
+    }
+    const others = Object.entries(seen[at]).filter(([word]) => !(word in rows[at]));
+    const astray = others.reduce((sum, [, p]) => sum + p, 0);
+    others.sort(([, p], [, q]) => q - p);
+    for (const [word, p] of others.slice(0, SHOWN)) if (p >= LEAST) cell("span", word, 0).classList.add("never");
+
+    for (const [says, button] of questions) {
+      Object.assign(button, { ariaDisabled: String(asks() < 0), textContent: `${says} ${asks() < 0 ? "…" : words[3]} ?` });
+    }
+    back.ariaDisabled = String(at === 0);
+    const upTo = nats.slice(0, at + 1);
+    const [gpt, perfect] = [0, 1].map((own) => upTo.reduce((sum, each) => sum + each[own], 0));
+    sums.replaceChildren();
+    for (const [name, sum, className] of [["perfect reader", perfect, "perfect"], [`GPT of ${size} weights`, gpt, "gpt"]]) {
+      const legend = make("span", sums);
+      make("i", legend, { className });
+      legend.append(`${name}: ${told(sum, 1)} nats so far`);
+    }
+    const says = [`The GPT gives ${percent(astray)} to words that cannot come here.`];
+    if (came) {
+      const shares = [seen, rows].map((own) => percent(own[at][came]));
+      says.unshift(`“${came}” came: the GPT had given it ${shares[0]}, the perfect reader ${shares[1]}.`);
+    }
+    const gap = gpt - perfect;
+    const more = gap < 0 ? "fewer nats than the perfect reader, by luck" : "nats more than the perfect reader";
+    if (upTo.length) {
+      const each = told(Math.abs(gap / upTo.length));
+      says.push(`Up to here the GPT paid ${told(Math.abs(gap), 1)} ${more}, ${each} per word.`);
+    }
+    output.textContent = says.join(" ");
+  };
+  show();
+};

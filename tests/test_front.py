@@ -2,18 +2,14 @@
 builds on what. And README.md shows that screen as it is.
 """
 
-import json
 import re
 
 import numpy as np
 import pytest
-import torch
 from bs4 import BeautifulSoup
 from chapters import ROOT, read
 from picture import sources, taken_from
 from prerequisites import LABEL, chapters, columns, hours, reduced
-
-from src.texts.microworld import MicroWorld
 
 INDEX = (ROOT / "book" / "index.md").read_text(encoding="utf-8")
 CHAPTERS = chapters(ROOT)
@@ -138,46 +134,29 @@ def test_each_part_has_a_picture_and_words_for_who_cannot_see_it():
 def story():
     """The names of the cell that makes the figure, and what the cell shows."""
     source = read(ROOT / "book" / "index.md").cells[0].source
-    before, shown = source.rsplit("\ninteractive(", 1)
-    exec(f"{before}\nshown = interactive({shown}", names := {})
+    before, shown = source.rsplit("\nHTML(", 1)
+    exec(f"{before}\nshown = HTML({shown}", names := {})
     return names
 
 
-def test_what_the_story_says_of_each_word_is_what_the_models_give_it(story):
-    text = story["world"].encode(story["story"])
-    exact = MicroWorld().token_log_probs(text).exp().numpy()
-    counted = np.exp(-np.asarray(story["counting"].score(torch.cat([torch.tensor([0]), text]))))
-    for i, says in zip(story["touched"][:-1], story["says"], strict=False):
-        word, *said = re.match(r"Then came “(\w+)”\. .* it (\d+) %, .* (\d+) %\.", says).groups()
-        assert word == story["words"][i]
-        assert [*map(int, said)] == pytest.approx([100 * counted[i], 100 * exact[i]], abs=0.501)
-    assert len(story["says"]) == len(story["touched"])
+def test_the_story_ends_with_the_five_likeliest_words_of_each_reader(story):
+    world, at = story["world"], story["answer"]
+    begun, scorer = story["text"][: at + 1], story["counting"].log_probs
+    laws = np.exp(scorer(begun)), world(begun[None])[0, -1].exp().numpy()
+    rows = re.findall(r"<li.*?><span>(.*?)</span><i .*?><span>(\d+) %<", story["shown"].data)
+    for law, said in zip(laws, (rows[:5], rows[5:]), strict=True):
+        words, shares = zip(*said, strict=True)
+        probs = law[world.encode(words)]
+        assert [*map(int, shares)] == pytest.approx(100 * probs, abs=0.501)
+        assert sorted(probs) == pytest.approx(np.sort(law)[-5:], abs=1e-6)
+        assert len(set(words)) == 5
 
 
-def test_each_word_of_the_story_has_the_five_likeliest_of_each_reader(story):
-    world, text = MicroWorld(), story["world"].encode(story["story"]).tolist()
-    assert story["data"]["words"] == re.findall(r"[a-z]+", story["story"].replace("<end>", ""))
-    for i, guessed in zip(story["touched"], story["data"]["guesses"], strict=True):
-        for guesses, row in zip(guessed, (story["counted"][i], story["perfect"][i]), strict=True):
-            words, said = zip(*guesses, strict=True)
-            probs = row[[world.vocabulary.index(word) for word in words]]
-            assert [*said] == pytest.approx(100 * probs, abs=0.501)
-            assert [*said] == sorted(said, reverse=True)
-            assert sorted(probs) == pytest.approx(np.sort(row)[-5:], abs=1e-6)
-            assert len(set(words)) == 5
-        for word, said in guessed[1]:  # as the law of the language scores a text
-            law = world.token_log_probs([*text[:i], world.vocabulary.index(word)])[-1].exp()
-            assert said == pytest.approx(100 * float(law), abs=0.501)
-
-
-def test_without_its_script_the_story_stands_at_its_last_word(story):
-    html = story["shown"].data
-    data = json.loads(re.search(r'<script type="application/json">(.*?)</script>', html)[1])
-    assert data == story["data"]
-    rows = re.findall(r'<li><span>(.*?)</span><i style="width:(\d+)%"></i><span>(\d+) %<', html)
-    assert rows == [(w, str(p), str(p)) for own in data["guesses"][-1] for w, p in own]
-    assert data["says"][-1] in html
-    assert html.count('role="radio" disabled') == len(data["words"])
+def test_the_story_that_one_goes_on_with_is_that_of_the_still(story):
+    script = (ROOT / "live" / "story.js").read_text(encoding="utf-8")
+    assert f'"{story["story"].removesuffix(" <end>")}"' in script
+    assert f"at: {story['answer']} }}" in script
+    assert re.sub(r"</?b>", "", story["shown"].data).count(" eve.<") == 1
 
 
 # ---- README.md -------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import shutil
 from dataclasses import replace
 from itertools import chain, product
@@ -9,7 +10,7 @@ from itertools import chain, product
 import numpy as np
 import pytest
 import torch
-from browsing import ROOT
+from browsing import PHONE, ROOT, Visit
 
 from live import TOKENIZERS, is_made, made_script
 from next_token.pages import as_script, write_page
@@ -18,7 +19,7 @@ from src.attention.masks import banded_mask, causal_mask
 from src.attention.positions import sinusoidal_positions
 from src.gpt import pretrained
 from src.gpt.gpt2 import GPT, GPTConfig
-from src.gpt.released import open_run
+from src.gpt.released import open_run, scores_of_ids
 from src.gpt.sampling import generate, min_p, nucleus, temperature, top_k
 from src.likelihood.ngrams import BackOffModel, count_ngrams, relative_frequencies
 from src.likelihood.smoothing import NgramModel
@@ -30,6 +31,7 @@ from src.tokens.unigram import UnigramTokenizer, backward, best_path, forward, l
 pytestmark = pytest.mark.site
 pytest_plugins = ["site_fixtures"]
 
+SMALLEST = ROOT / "results" / "gpt2" / "c4-seed-0"
 MODULES = {  # of each figure, in order, as its page names them
     line.split()[-1]: line.split()[1:]
     for path in (ROOT / "book").rglob("*.md")
@@ -281,6 +283,20 @@ def test_the_gpt_that_writes_has_the_logits_of_src_and_its_tokens(open_page):
     assert [bytes(part) for part in parts[:1023]] == [*run.tokenizer._bytes.values()][:1023]
 
 
+def test_the_perfect_reader_is_that_of_src(open_page):
+    page, world = open_page("attention", "micro_world", "microworld"), open_run(SMALLEST).world
+    drawn = world.sample(200, generator=torch.Generator().manual_seed(0))
+    call = "texts => texts.map(t => nextToken.nextWords(nextToken.microWorld(nextToken.world), t))"
+    for each, rows in zip(drawn, page.evaluate(call, [d.words for d in drawn]), strict=True):
+        exact = world(world.encode(("<end>", *each.words[:-1]))[None])[0]
+        for row, found in zip(exact, rows[:-1], strict=True):
+            assert {*found} == {world.vocabulary[i] for i in row.isfinite().nonzero()}
+            law = row[world.encode([*found])]
+            probs = torch.tensor([*found.values()], dtype=torch.float64)
+            assert torch.allclose(probs.log(), law, atol=1e-9, rtol=0)
+        assert rows[-1] == {}
+
+
 def test_filters_are_those_of_src_and_draws_follow_their_law(open_page):
     page = open_page("attention", "sampling")
     logits = torch.randn(30, generator=torch.Generator().manual_seed(0)).double()
@@ -490,6 +506,65 @@ def test_without_the_root_the_best_key_takes_more(open_page):
     page.get_by_role("button", name="the, seen").click()
     page.get_by_role("button", name="cat, seen").click()  # the last that is seen stays
     assert page.locator("tbody .share").nth(1).inner_text() == "1.00"
+
+
+def test_a_story_costs_a_gpt_and_the_perfect_reader_what_they_cost_in_src(open_page):
+    page, run = open_page(figure="story"), open_run(SMALLEST)
+    radios = page.get_by_role("radio")
+    words = radios.all_inner_texts()
+    radios.last.click()
+    said = [*map(float, re.findall(r"([\d.]+) nats", page.locator(".sums").inner_text()))]
+    ids = torch.tensor([run.end, *run.tokenizer.encode(" ".join(words[:-1])), run.end])
+    assert said[0] == pytest.approx(-run.world.log_prob(words), abs=0.05)
+    nats = scores_of_ids(run, [ids], stride=None, n_bytes=None)[0].nats
+    assert said[1] == pytest.approx(nats, abs=0.05)
+
+
+def test_a_story_is_told_by_hand_and_by_key_and_asked_and_comes_back(open_page):
+    page = open_page(figure="story")
+    radios, said = page.get_by_role("radio"), page.locator("output")
+    start, button = radios.all_inner_texts(), lambda name: page.get_by_role("button", name=name)
+    radios.nth(5).press("Home")
+    page.keyboard.press("ArrowRight")
+    assert "“has” came" in said.inner_text()
+    radios.nth(3).click()
+    button("apple:").click()
+    assert " ".join(radios.all_inner_texts()) == "ann has the apple . …"
+    button("New story").click()
+    for word in ("bob", "kite", "gus", "attic"):
+        button(f"{word}:").press("Enter")
+    button("Who has the kite ?").click()
+    button("bob:").click()
+    assert " ".join(radios.all_inner_texts()).endswith("attic . who has the kite ? bob . <end>")
+    assert "“bob” came" in said.inner_text()
+    button("Take back").click()
+    button("Take back").click()
+    assert radios.last.inner_text() == "…"
+    button("Go on by chance").click()
+    assert radios.last.inner_text() == "<end>"
+    button("As it was").click()
+    assert radios.all_inner_texts() == start
+
+
+def test_the_first_screen_has_the_story_and_what_a_touch_loads(browser, address):
+    for size in (PHONE, {"width": 1440, "height": 900}):
+        context = browser.new_context(viewport=size, has_touch=True, is_mobile=size is PHONE)
+        visit = Visit(context, f"{address}/book/index.html")
+        page, still = visit.page, visit.page.locator("#story")
+        assert page.locator(".go a").count() == 3
+        for each in (*page.locator(".go a").all(), still.get_by_role("button"), still):
+            box = each.bounding_box()
+            assert box["height"] >= 44
+            assert box["y"] + box["height"] <= size["height"]
+        assert not [url for url in visit.asked if "/live/" in url]
+        still.get_by_role("button").tap()
+        page.get_by_text("GPT of 1,400 weights").wait_for()
+        still.wait_for(state="hidden")
+        page.get_by_role("button", name="118").tap()
+        page.get_by_text("GPT of 118,464 weights").wait_for()
+        assert not any("c16-" in url or "c128-" in url for url in visit.asked)
+        assert visit.outside + visit.errors == []
+        context.close()
 
 
 @pytest.mark.parametrize("figure", sorted(MODULES))
