@@ -1,7 +1,6 @@
 """`src.tools.figures`: one style, and files that do not change when the figure does not."""
 
 import io
-import json
 import re
 import subprocess
 import sys
@@ -124,20 +123,3 @@ def test_the_ink_of_an_attention_map_means_the_same_in_every_map(axes):
 def test_labels_that_do_not_fit_an_attention_map_are_refused(axes):
     with pytest.raises(ValueError, match=r"locations \(3\).* labels \(2\)"):
         figures.attention_map(axes, [[1, 0, 0]], keys="ab")
-
-
-def test_an_interactive_figure_holds_its_parts_and_its_data():
-    style = "#NAME b { color: red; }"
-    data = {"text": "NAME, DATA </script> é", "n": [1, 2]}
-    page = figures.interactive("it", "<p>BODY</p>", "draw(data);", data=data, style=style).data
-    assert '<div id="it">' in page
-    assert "#it b { color: red; }" in page
-    assert page.index("<p>BODY</p>") < page.index('"application/json">') < page.index("draw(data);")
-    written = page.split('"application/json">')[1].split("</script>")[0]
-    assert json.loads(written) == data
-
-
-def test_an_interactive_figure_asks_nothing_of_the_network():
-    page = figures.interactive("it", "", "", data=None).data
-    assert "http" not in page
-    assert "src=" not in page

@@ -4,15 +4,12 @@ Ink is a grey that stands out from both backgrounds, the background is transpare
 differ in colour, marker and line style at once (the colours are Okabe and Ito's, 2008, chosen
 for colour-blind readers). The SVG carries no date and no random ids, so that an unchanged figure
 is an unchanged file. The plots here are those that several chapters share; they take arrays.
-`interactive` is for the figures that a reader can touch.
 """
 
 import io
-import json
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -24,9 +21,6 @@ from matplotlib.gridspec import GridSpec
 from matplotlib.image import AxesImage
 from matplotlib.lines import Line2D
 
-if TYPE_CHECKING:
-    from IPython.display import HTML
-
 INK = "#777777"  # 4.5 : 1 on white, 4 : 1 on the dark theme
 BLUE, ORANGE, GREEN = "#0F83C9", "#E69F00", "#009E73"
 RED, PURPLE, SKY = "#D55E00", "#CC79A7", "#56B4E9"
@@ -34,7 +28,6 @@ PHONE = 4.2  # inches; the width of a figure whose letters need not shrink on a 
 _COLOURS = (BLUE, ORANGE, GREEN, RED, PURPLE, SKY)
 _DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 3)))
 _MARKERS = ("o", "s", "^", "D", "v", "P")
-_INTERACTIVE = Path(__file__).with_name("interactive.html")
 
 
 def use_style() -> None:
@@ -171,30 +164,6 @@ def stacked(figure: Figure) -> str | None:
         panel.set_ylabel(label)
         panel.tick_params(axis="y", labelleft=labelled)
     return narrow
-
-
-def interactive(name: str, body: str, script: str, *, data: object, style: str = "") -> "HTML":
-    """A figure that answers its reader in the browser, with nothing from the network.
-
-    Fields, buttons and sliders get the book's look: ink and ground of the page, light or dark; 44
-    pixels for a finger; a ring around what has the focus.
-
-    Args:
-        name: the id of the figure's element, one of its own in the chapter.
-        body: the HTML inside it; what it says aloud has aria-live="polite".
-        script: JavaScript; finds the element as `box` and the data as `data`.
-        data: whatever JSON can write.
-        style: more CSS; `#NAME` stands for the element.
-    Returns:
-        An `IPython.display.HTML`.
-    """
-    from IPython.display import HTML
-
-    # A text that holds </script> must not end the element that it stands in.
-    written = json.dumps(data, separators=(",", ":")).replace("</", "<\\/")
-    parts = {"NAME": name, "BODY": body, "SCRIPT": script, "DATA": written}
-    parts["STYLE"] = style.replace("#NAME", f"#{name}")
-    return HTML(filled(_INTERACTIVE.read_text(encoding="utf-8"), parts))
 
 
 def filled(template: str, parts: Mapping[str, str]) -> str:
