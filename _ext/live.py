@@ -5,10 +5,10 @@
     :::
 
 The question stands below the still figure; `_static/reader.js` adds a button to it. A touch loads
-these modules of `live/` in this order, of which the last draws. No page loads them before. A name
-that is a record with a model is a script, too: its weights, its settings, and its tokenizer. So is
-one of `TOKENIZERS`: its merges; and `WORLD`: words and odds of the language that the models of
-`results/gpt2` have learned. What `:later:` names is there for the figure to load.
+these scripts in this order, of which the last draws. No page loads them before. A name is that of a
+module of `live/`, of a record with a model (its weights, settings and tokenizer), or of `MADE`:
+merges, or the words and odds of the language that the models of `results/gpt2` have learned. What
+`:later:` names is there for the figure to load.
 """
 
 import json
@@ -28,36 +28,36 @@ from src.texts import microworld_tables, microworld_words
 from src.texts.corpora import load, split
 from src.tokens.bpe import BytePairTokenizer
 from src.tokens.vocabularies import released
+from src.tools.places import place_of
 
-FOLDER, WORLD = "live", "micro_world"
+FOLDER = "live"
 
 
-@cache
+def script_of(name, said):
+    return f"globalThis.nextToken ??= {{}};\nnextToken.{name} = {said};\n"
+
+
+def merges(name, tokenizer):
+    """The two ids of each merge as two characters."""
+    pairs = "".join(chr(left) + chr(right) for left, right in tokenizer.merges)
+    return script_of(name, json.dumps(pairs, ensure_ascii=False).replace("<", "\\u003c"))
+
+
 def our_tokenizer():
     """That of the chapter `tokens/bpe`."""
     texts = (document.text for document in split(load("python-docs")).train)
     return BytePairTokenizer.train(texts, vocabulary_size=2048)
 
 
-TOKENIZERS = {"our_merges": our_tokenizer, "gpt2_merges": lambda: released("gpt2")}
-
-
-def model_of(root, name):
-    """The folder of a record's model: one of its own, or the record itself."""
-    record = root / "results" / name
-    return record / "model" if (record / "model").is_dir() else record
-
-
-def world_script(root):
-    """Words, tables and settings of the micro-world, as `live/microworld.js` reads them."""
-    world = world_of(read_toml(root / "results" / "gpt2" / "recipe.toml"))
+def micro_world():
+    """Words, tables and settings, as `live/microworld.js` reads them."""
+    world = world_of(read_toml(place_of("results") / "gpt2" / "recipe.toml"))
     found = {**vars(microworld_words), **vars(microworld_tables)}
     found = {name: value for name, value in found.items() if name.isupper()}
     found |= asdict(world) | vars(microworld_tables.Tables(world))
     for name in ("verbs", "value"):  # whose keys have several parts
         found[name] = {",".join(map(str, key)): each for key, each in found[name].items()}
-    said = json.dumps(found, default=odds)
-    return f"globalThis.nextToken ??= {{}};\nnextToken.world = {said};\n"
+    return script_of("world", json.dumps(found, default=odds))
 
 
 def odds(value):
@@ -67,21 +67,27 @@ def odds(value):
     return dict(zip(value.options, value.probs, strict=True))
 
 
+MADE = {
+    "our_merges": lambda: merges("ourMerges", our_tokenizer()),
+    "gpt2_merges": lambda: merges("gpt2Merges", released("gpt2")),
+    "micro_world": micro_world,
+}
+
+
+def model_of(root, name):
+    """The folder of a record's model: one of its own, or the record itself."""
+    record = root / "results" / name
+    return record / "model" if (record / "model").is_dir() else record
+
+
 def is_made(root, name):
     """Whether a script is no file of `live/`, but made for the site."""
-    known = name in TOKENIZERS or name == WORLD
-    return known or (model_of(root, name) / "config.json").is_file()
+    return name in MADE or (model_of(root, name) / "config.json").is_file()
 
 
 @cache
 def made_script(root, name):
-    if name == WORLD:
-        return world_script(root)
-    if name not in TOKENIZERS:
-        return as_script(model_of(root, name))
-    pairs = "".join(chr(left) + chr(right) for left, right in TOKENIZERS[name]().merges)
-    said = json.dumps(pairs, ensure_ascii=False).replace("<", "\\u003c")
-    return f"globalThis.nextToken ??= {{}};\n(nextToken.merges ??= {{}}).{name} = {said};\n"
+    return MADE[name]() if name in MADE else as_script(model_of(root, name))
 
 
 class Live(SphinxDirective):
@@ -113,7 +119,7 @@ class Live(SphinxDirective):
 
 def copy(app, _):
     folder, shown = Path(app.confdir, FOLDER), Path(app.outdir, FOLDER)
-    copy_asset(folder, shown, excluded=lambda file: file.endswith(".html"))  # which are no pages
+    copy_asset(folder, shown)
     for page in app.env.metadata.values():
         for name in page.get("scripts", "").split():
             text, file = made_script(Path(app.confdir), name), shown / f"{name}.js"

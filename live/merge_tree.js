@@ -4,10 +4,10 @@
 nextToken.figures ??= {};
 
 nextToken.figures.merge_tree = (place) => {
-  const { make, drawn, splitWords, symbols, BytePairTokenizer, merges } = nextToken;
+  const { make, drawn, splitWords, symbols, BytePairTokenizer, ourMerges, gpt2Merges } = nextToken;
   const [CELL, LEVEL, HIGH, LEAF] = [22, 38, 30, 22]; // pixels
   const EXAMPLES = ["the matches", "every iterable is callable", "東京", "The naïve quokka returns 42 if the"];
-  const lists = Object.entries({ "our merges": merges.our_merges, "GPT-2’s": merges.gpt2_merges }).map(([name, pairs]) => ({
+  const lists = Object.entries({ "our merges": ourMerges, "GPT-2’s": gpt2Merges }).map(([name, pairs]) => ({
     name, size: (pairs.length / 2).toLocaleString("en"), tokenizer: new BytePairTokenizer(pairs),
   }));
   let [at, last, timer] = [0, 0, null];
