@@ -1,4 +1,4 @@
-"""What remains of the record `real_model` beside stronger controls?
+"""What remains of the records `real_model` and `real_switches` beside stronger controls?
 
     rival      A 5-gram that learnt from other chapters of this book reads the pieces of the book.
                Chapters that share a run of eight words with any piece are left out. And a 5-gram
@@ -9,6 +9,8 @@
                are named is the answer; beside it, whether the likeliest of all tokens is right.
     heads      What repetition saves: fresh random tokens in place of those said again. And what
                the next best heads that look at the token before cost, each alone.
+    code       The three sets of keys are kept as 64 numbers, and so are those of values: as many
+               as their means have. The directions are the principal ones of other documents.
 
 Four minutes of one core.
 """
@@ -16,12 +18,15 @@ Four minutes of one core.
 import json
 import re
 from dataclasses import dataclass
+from functools import partial
 from types import SimpleNamespace
 
 import torch
+from torch.nn import functional
 
 from experiments.compute import ngrams
 from experiments.real_model import nats_of, real, switched_off, texts_of, twice
+from experiments.real_switches import Changed, blocks, texts
 from experiments.shared.real_questions import PLACES, asked
 from experiments.shared.real_texts import ENGLISH
 from next_token.run_config import RunConfig
@@ -53,9 +58,23 @@ class Settings:
     draws: int = 10
     length: int = 40
     beside: int = 3  # the next best heads that look at the token before
+    coded: int = 16  # documents, as in `real_switches`
+    fitting: int = 4
+    tokens: int = 512
 
 
-QUICK = Settings(documents=2, n_bytes=150, vocabulary=300, items=2, draws=2, length=6, beside=1)
+QUICK = Settings(
+    documents=2,
+    n_bytes=150,
+    vocabulary=300,
+    items=2,
+    draws=2,
+    length=6,
+    beside=1,
+    coded=1,
+    fitting=1,
+    tokens=24,
+)
 
 
 def recorded():
@@ -204,6 +223,52 @@ def heads(cells):
     }
 
 
+# ---- a code --------------------------------------------------------------------------------------
+
+
+def side_by_side(x):
+    """Those of all sets of a token: (1, G, T, D) -> (T, G D)."""
+    return x[0].transpose(0, 1).flatten(1)
+
+
+def kept_as(n, rows):
+    """What n numbers per token, along the principal directions of the rows, keep of the sets."""
+    middle = rows.mean(0)
+    directions = torch.linalg.eigh((rows - middle).T @ (rows - middle)).eigenvectors[:, -n:]
+
+    def change(x):
+        flat = middle + (side_by_side(x) - middle) @ directions @ directions.T
+        return flat.unflatten(1, x.shape[1::2]).transpose(0, 1)[None]
+
+    return change
+
+
+def read(ids, changes):
+    """The states of a text whose keys and values are changed, by block (keys, values)."""
+    return real().model.states(ids[:, :-1], cache=[Changed(*both) for both in changes])
+
+
+@torch.no_grad()
+def code(cells):
+    """By document, nats per token of the second half, as `real_switches` has them."""
+    settings, parts, found = cells.settings, RunConfig().parts(), []
+    seen = [([], []) for _ in blocks()]
+
+    def noted(kept, x):
+        kept.append(side_by_side(x))
+        return x
+
+    for ids in texts(parts.validation, settings.fitting, settings.tokens):
+        read(ids, [[partial(noted, kept) for kept in both] for both in seen])
+    n = blocks()[0].attention.head_channels
+    changes = [[kept_as(n, torch.cat(kept)) for kept in both] for both in seen]
+    for ids in texts(parts.test, settings.coded, settings.tokens):
+        half = ids.shape[1] // 2
+        logits = real().model.unembed(read(ids, changes)[0, half:])
+        found.append(float(functional.cross_entropy(logits, ids[0, half + 1 :])))
+    return found
+
+
 # ---- the record ----------------------------------------------------------------------------------
 
 
@@ -216,6 +281,7 @@ def find(cells):
             for chat, question, begun in FORMS
         ],
         "heads": heads(cells),
+        "code": cells(code),
     }
 
 
@@ -245,4 +311,6 @@ def table(kept):
         (f"repeated, without head {at['head']}, score {at['score']:.2f}", at["repeated"])
         for at in kept["heads"]["previous_alone"]
     ]
-    return lines + [f"| {name} | {sum(of) / len(of):.2f} |" for name, of in rows]
+    lines += [f"| {name} | {sum(of) / len(of):.2f} |" for name, of in rows]
+    mean = sum(kept["code"]) / len(kept["code"])
+    return [*lines, "", f"Keys and values of three sets as a code: {mean:.3f} nats per token."]
