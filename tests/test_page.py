@@ -148,7 +148,7 @@ def test_a_card_shows_what_was_tried_and_a_name_that_is_not_known_is_refused(tmp
     record = {"cards": {"claim": card}, "machine": "here"}
     (place / "page.json").write_text(json.dumps(record), encoding="utf-8")
     lines = as_markdown(tmp_path, "book/part/page", "claim")
-    assert lines[0] == "**What would reverse this?** Nats <per> token, 3 seeds:"
+    assert lines[0] == "**What would reverse this?** Nats <per> token, 3 seeds or texts:"
     assert lines[2:4] == ["- as shown: 1.00 ± 0.50", "- longer: not run: it takes a day"]
     with pytest.raises(ValueError, match=r"book/part/page: expected a card .*\(claim\), got 'no'"):
         as_markdown(tmp_path, "book/part/page", "no")
