@@ -13,7 +13,7 @@ import nbval.kernel
 
 
 class LocalSockets:
-    """What a manager of kernels does otherwise: each has a folder, until its kernel is shut down."""
+    """What a manager of kernels does otherwise: each has a folder, as long as its kernel runs."""
 
     def __init__(self, **options):
         self._folder = tempfile.TemporaryDirectory(prefix="kernel-", dir="/tmp")
