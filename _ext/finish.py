@@ -208,10 +208,6 @@ def describe(app, pagename, templatename, context, doctree):
         context["metatags"] = f'{metatags}<meta name="description" content="{text}" />\n'
 
 
-def begin(app):
-    app.written = []
-
-
 def note(app, pagename, templatename, context, doctree):
     app.written.append(f"{pagename}.html")
 
@@ -258,7 +254,7 @@ def finish(app, error):
 
 
 def setup(app):
-    app.connect("builder-inited", begin)
+    app.written = []
     app.connect("html-page-context", describe)
     app.connect("html-page-context", note)
     app.connect("build-finished", finish, priority=800)
