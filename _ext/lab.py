@@ -61,8 +61,7 @@ def contents(root=ROOT):
 
 def title(path):
     """The first heading of a page."""
-    found = re.search(r"^# (.+)$", path.read_text(encoding="utf-8"), re.MULTILINE)
-    return found[1] if found else path.stem
+    return re.search(r"^# (.+)$", path.read_text(encoding="utf-8"), re.MULTILINE)[1]
 
 
 def main():
