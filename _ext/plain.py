@@ -129,6 +129,7 @@ class Texts:
         return text.replace(CONTINUED + CLOSES.lstrip(), "").strip("\n")
 
     def without_roles(self, source):
+        """Text that shows what the page shows for its roles; code as it is."""
         return SPAN.sub(self._role, source)
 
     def _role(self, found):
@@ -152,6 +153,7 @@ class Texts:
         return f"*{text}*" if role in ("ref", "doc") and not named else text
 
     def _block(self, found):
+        """A heading with its number, a box in plain Markdown, or code as it is."""
         level, _, name, title, options, text = found.groups()
         if level:
             return f"{level} {next(self.sections, '')} ".replace("  ", " ")

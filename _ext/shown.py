@@ -14,7 +14,7 @@ from docutils import nodes
 from sphinx import addnodes
 
 
-def on_page(app, page, notebook=None):
+def on_page(app, page, notebook):
     """All that the builder has put for the roles of a page.
 
     It resolves the page's references once more, each of them in a holder from which its text can
@@ -72,7 +72,7 @@ def numbers(env, page):
 def glued_in(notebook):
     """{name: text} of what the cells of a notebook have glued."""
     found = {}
-    for cell in notebook.cells if notebook else ():
+    for cell in notebook.cells:
         for output in cell.get("outputs", ()):
             kept = output.get("metadata", {}).get("scrapbook")
             if kept:
