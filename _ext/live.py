@@ -122,6 +122,7 @@ def copy(app, _):
     for page in app.env.metadata.values():
         for name in page.get("scripts", ()):
             text, file = made_script(Path(app.confdir), name), shown / f"{name}.js"
+            file.parent.mkdir(exist_ok=True)  # a name may have a folder
             file.write_text(text, encoding="utf-8")
 
 
