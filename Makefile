@@ -16,7 +16,7 @@ export OMP_NUM_THREADS ?= 1
 READY := $(VENV)/ready-$(shell { $(PYTHON) -VV; cat $(REQUIREMENTS) constraints.txt $(MODELS) pyproject.toml; } 2>&1 | cksum | tr ' ' '-')
 
 # A chapter's cells share one kernel, so a file is not divided.
-SIDE_BY_SIDE = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+SIDE_BY_SIDE = -n $(WORKERS) --dist loadfile
 
 .DEFAULT_GOAL := help
 .PHONY: help book test lab check-site teeth rehearse bench record quick weekly clean

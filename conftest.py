@@ -26,17 +26,15 @@ MODULE_MARK = re.compile(r"^pytestmark = pytest\.mark\.(\w+)", re.MULTILINE)
 
 
 def pytest_addoption(parser):
-    from seen import add_options  # pytest's own setting finds it, and `kernels`
-
-    add_options(parser)
+    parser.addoption("--take-over", action="store_true", help="leave out what was just executed")
 
 
 def pytest_configure(config):
     if config.option.nbval:
-        from kernels import use_local_sockets
+        from kernels import use_local_sockets  # pytest's own setting finds it, and `seen`
 
         use_local_sockets()
-    if config.option.take_over or config.option.measure:
+    if config.option.take_over:
         from seen import Seen
 
         config.pluginmanager.register(Seen(config), "seen")

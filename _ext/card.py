@@ -87,15 +87,13 @@ class Card(SphinxDirective):
 
 def badge(name, record, place):
     """Two words on a record, and the rest of what is known of it, which a click shows."""
-    minutes = record.get("core_minutes", record.get("minutes"))
-    known = [record.get("machine")]
-    if "core_minutes" in record:
-        known.append(f"{minutes:.0f} minutes of one core")
-    said = "recorded" if minutes is None else f"recorded, {minutes:.0f} min"
-    more = ", ".join([*filter(None, known), f"in results/{name}"])
+    said, more = "recorded", record["machine"]
+    if minutes := record.get("core_minutes"):
+        said += f", {minutes:.0f} min"
+        more += f", {minutes:.0f} minutes of one core"
     return (
         f'<button type="button" class="recorded" popovertarget="{place}">{said}</button>'
-        f'<span popover class="record" id="{place}">{escape(more)}</span>'
+        f'<span popover class="record" id="{place}">{escape(more)}, in results/{name}</span>'
     )
 
 

@@ -13,11 +13,18 @@ import re
 from html import escape
 
 from docutils import nodes
-from shown import sets_up
 from sphinx.transforms.post_transforms import SphinxPostTransform
 
 WHAT = re.compile(r"^[A-Za-z_][\w.]*(Error|Exception|Interrupt|Warning|Exit)?(: |$)")
 KEY = "tag_key"  # the class of a cell with this tag
+
+
+def sets_up(source):
+    """Does a cell set up a chapter, and show nothing? Half of it or more are imports."""
+    blocks = re.findall(r"^(?:import|from) (?:.*\([^)]*\)|.*)$", source, re.MULTILINE)
+    lines = [line for line in source.split("\n") if line.strip()]
+    imports = sum(block.count("\n") + 1 for block in blocks)
+    return imports > 0 and 2 * imports >= len(lines) and not re.search(r"print\(|assert ", source)
 
 
 def is_glue(node):

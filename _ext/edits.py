@@ -20,9 +20,7 @@ def note_boxes(app, doctree):
     """Keep what previews on other pages show of a page: its propositions, its glossary."""
     kinds = {"proof", "glossary"}
     found = (each for each in doctree.findall(nodes.Element) if kinds & set(each["classes"]))
-    if not hasattr(app.env, "boxes"):
-        app.env.boxes = {}
-    app.env.boxes[app.env.docname] = [each.pformat() for each in found]
+    app.env.metadata[app.env.docname]["boxes"] = [each.pformat() for each in found]
 
 
 def shown_elsewhere(app):
@@ -32,7 +30,8 @@ def shown_elsewhere(app):
         *(table for name in ("std", "math", "py") for table in env.get_domain(name).data.values()),
         {page: contents.astext() for page, contents in env.tocs.items()},
         {each.page: each.minutes for each in chapters(Path(app.confdir))},
-        *(env.toc_secnumbers, env.toc_fignumbers, env.boxes),
+        {page: kept["boxes"] for page, kept in env.metadata.items()},
+        *(env.toc_secnumbers, env.toc_fignumbers),
     ]
     tables = [sorted(map(repr, table.items())) for table in tables if isinstance(table, dict)]
     return digest(repr(tables))

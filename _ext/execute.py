@@ -24,7 +24,6 @@ from jupyter_cache.readers import get_reader
 from kernels import use_local_sockets
 from nbclient.exceptions import CellTimeoutError, DeadKernelError
 from seen import executed
-from shares import expected
 from sphinx_external_toc.parsing import parse_toc_yaml
 from verdict import faults, stopped_at
 
@@ -45,9 +44,13 @@ def read(path):
 
 
 def forget_stale(states, root=ROOT):
-    """Take out of the cache what is kept of chapters that have another state now, and list them."""
-    cache = get_cache(str(root / CACHE))
-    stale = []
+    """Take out of the cache what is kept of chapters that have another state now, and list them.
+
+    Those that took longest the last time come first: else all would wait for them in the end.
+    """
+    cache, stale = get_cache(str(root / CACHE)), []
+    records = cache.list_cache_records()
+    seconds = {each.uri: each.data.get("execution_seconds", 0) for each in records}
     for path, state in states.items():
         try:
             record = cache.match_cache_notebook(read(path))
@@ -57,7 +60,7 @@ def forget_stale(states, root=ROOT):
             if record.data.get("state") != state:
                 cache.remove_cache(record.pk)
                 stale.append(path)
-    return stale
+    return sorted(stale, key=lambda path: -seconds.get(str(path), 0))
 
 
 def execute(path, state, limit, root=ROOT):
@@ -78,23 +81,20 @@ def execute(path, state, limit, root=ROOT):
 
 
 def execute_all(states, workers, limit, root=ROOT):
-    """Execute these chapters side by side, the longest first; what is wrong with them."""
-    names = {path: path.relative_to(root).as_posix() for path in states}
-    shares = expected(names.values())
-    count = f"{len(states)} chapters" if len(states) > 1 else "1 chapter"
-    print(f"   {count} to execute, up to {workers} side by side", flush=True)
+    """Execute these chapters side by side, in this order; what is wrong with them."""
+    print(f"   {len(states)} to execute, up to {workers} side by side", flush=True)
     cache, spawn = get_cache(str(root / CACHE)), get_context("spawn")
     found = []
     with ProcessPoolExecutor(workers, mp_context=spawn, initializer=use_local_sockets) as pool:
         pending = {
-            pool.submit(execute, path, states[path], limit, root): path
-            for path in sorted(states, key=lambda path: -shares[names[path]])
+            pool.submit(execute, path, state, limit, root): path for path, state in states.items()
         }
         for number, result in enumerate(as_completed(pending), 1):
             path, done = pending[result], result.result()
             failed = isinstance(done, str)
             said = "FAILED" if failed else f"{done.data['execution_seconds']:.0f} s"
-            print(f"   {names[path]}: {said}; {number} of {len(states)} chapters", flush=True)
+            name = path.relative_to(root)
+            print(f"   {name}: {said}; {number} of {len(states)} chapters", flush=True)
             if failed:
                 found.append(done)
                 continue

@@ -137,17 +137,17 @@ def plain(part):
     return re.sub(r"[ \t\r\n]+", " ", inner).strip()  # a space that does not break stays
 
 
-def with_previews(text, page, explanation):
+def with_previews(text, page, explanations):
     """A page with a template for each of its links to something that is explained.
 
     Args:
         page: its name below the site's folder.
-        explanation: what stands at an anchor of a page, by its name; None for other places.
+        explanations: what a page explains, by its name.
     """
     made = {}
     for where, anchor in LINK.findall(text):
         target = normpath(join(dirname(page), where)) if where else page
-        if (part := explanation(target, anchor)) is not None:
+        if part := explanations(target).get(anchor):
             made[f"{where}#{anchor}"] = part
     templates = "".join(
         f'<template data-preview="{link}">{part}</template>\n' for link, part in made.items()
@@ -208,10 +208,6 @@ def describe(app, pagename, templatename, context, doctree):
         context["metatags"] = f'{metatags}<meta name="description" content="{text}" />\n'
 
 
-def begin(app):
-    app.written = []
-
-
 def note(app, pagename, templatename, context, doctree):
     app.written.append(f"{pagename}.html")
 
@@ -231,34 +227,26 @@ def finish(app, error):
             for path, each in files.items():
                 known[path.name] = sizes(each)
                 path.write_text(themed(each), encoding="utf-8")
-    read = {page: (site / page).read_text(encoding="utf-8") for page in app.written}
-    made = {
-        page: with_lines(without_plain_spans(with_sizes(text, known)))
-        for page, text in read.items()
-    }
-
-    @cache
-    def source(page):
-        file = site / page
-        return made.get(page) or (file.read_text(encoding="utf-8") if file.is_file() else "")
+    made = {}
+    for page in app.written:
+        text = with_sizes((site / page).read_text(encoding="utf-8"), known)
+        made[page] = with_lines(without_plain_spans(text))
 
     @cache
     def explanations(page):
-        return explained(source(page))
-
-    def explanation(page, anchor):
-        box = rf'<(?:dt|div class="(?:proof|citation)[^>]*) id="{re.escape(anchor)}"'
-        return explanations(page).get(anchor) if re.search(box, source(page)) else None
+        file = site / page
+        earlier = file.read_text(encoding="utf-8") if file.is_file() else ""
+        return explained(made.get(page, earlier))
 
     for page, text in made.items():
-        text = without_idle_scripts(with_previews(text, page, explanation))
+        text = without_idle_scripts(with_previews(text, page, explanations))
         for old, new in ROLES.items():
             text = text.replace(old, new)
         (site / page).write_text(text, encoding="utf-8")
 
 
 def setup(app):
-    app.connect("builder-inited", begin)
+    app.written = []
     app.connect("html-page-context", describe)
     app.connect("html-page-context", note)
     app.connect("build-finished", finish, priority=800)

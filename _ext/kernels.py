@@ -7,32 +7,22 @@ is open to nobody else. It is in `/tmp`, for the name of a socket may not be lon
 
 import socket
 import tempfile
-from pathlib import Path
 
 import jupyter_client
 import nbval.kernel
 
 
 class LocalSockets:
-    """What a manager of kernels does otherwise: each kernel has its own folder, while it runs."""
+    """What a manager of kernels does otherwise: each has a folder, as long as its kernel runs."""
 
-    _folder = None
-
-    def _transport_default(self):
-        return "ipc"
-
-    def write_connection_file(self, **more):
-        if not self._connection_file_written:
-            self._folder = tempfile.TemporaryDirectory(prefix="kernel-", dir="/tmp")
-            self.connection_file = str(Path(self._folder.name, "connection.json"))
-            self.ip = str(Path(self._folder.name, "s"))
-        super().write_connection_file(**more)
+    def __init__(self, **options):
+        self._folder = tempfile.TemporaryDirectory(prefix="kernel-", dir="/tmp")
+        file = f"{self._folder.name}/s.json"  # the sockets get their names from it
+        super().__init__(transport="ipc", connection_file=file, **options)
 
     def cleanup_connection_file(self):
         super().cleanup_connection_file()
-        if self._folder:
-            self._folder.cleanup()
-            self._folder = None
+        self._folder.cleanup()
 
 
 class LocalKernelManager(LocalSockets, jupyter_client.KernelManager):

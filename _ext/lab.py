@@ -7,12 +7,12 @@ book. A notebook that was changed there stays as it is; the others follow the la
 
 import json
 import os
+import re
 import sys
 from pathlib import Path
 
 from dependencies import ROOT, digest, kept
 from prerequisites import chapters
-from shown import title
 
 LAB = Path("lab")
 OFFERED = Path("_build", "html", "_sources")  # where `book_site.py` puts what a page offers
@@ -57,6 +57,11 @@ def contents(root=ROOT):
         link = f"[{title(root / f'{each.page}.md')}]({notebook_of(each.page)})"
         lines.append(f"{number}. {link}, {each.minutes} min")
     return "\n".join(lines) + "\n"
+
+
+def title(path):
+    """The first heading of a page."""
+    return re.search(r"^# (.+)$", path.read_text(encoding="utf-8"), re.MULTILINE)[1]
 
 
 def main():

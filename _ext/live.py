@@ -100,8 +100,7 @@ class Live(SphinxDirective):
         names, later = self.arguments[0].split(), self.options.get("later", "").split()
         root = Path(self.env.app.confdir)
         made = [name for name in (*names, *later) if is_made(root, name)]
-        page = self.env.metadata[self.env.docname]
-        page["scripts"] = " ".join([page.get("scripts", ""), *made])
+        self.env.metadata[self.env.docname].setdefault("scripts", []).extend(made)
         for name in (*names, *later):
             if name not in made and not (root / FOLDER / f"{name}.js").is_file():
                 raise self.severe(f"expected modules of {FOLDER}, got {name!r}")
@@ -121,13 +120,12 @@ def copy(app, _):
     folder, shown = Path(app.confdir, FOLDER), Path(app.outdir, FOLDER)
     copy_asset(folder, shown)
     for page in app.env.metadata.values():
-        for name in page.get("scripts", "").split():
+        for name in page.get("scripts", ()):
             text, file = made_script(Path(app.confdir), name), shown / f"{name}.js"
-            file.parent.mkdir(exist_ok=True)
+            file.parent.mkdir(exist_ok=True)  # a name may have a folder
             file.write_text(text, encoding="utf-8")
 
 
 def setup(app):
     app.add_directive("live", Live)
     app.connect("build-finished", copy)
-    return {"parallel_read_safe": True}

@@ -10,29 +10,31 @@ The first cell says how to get `src`; if the book names a repository, it install
 
 import copy
 import re
-from collections import namedtuple
 from urllib.parse import urljoin
 
 from card import as_markdown
+from cells import sets_up
+from myst_nb.core.variables import format_plain_text
 from nbformat.v4 import new_code_cell, new_markdown_cell
-from shown import (
-    EXPLICIT,
-    FENCE,
-    OPTION,
-    PARTS,
-    REFERENCES,
-    UNKNOWN,
-    caption,
-    fold,
-    option,
-    reference,
-    replaced,
-    value,
-)
 
-HEADING = re.compile(r"^(#{1,3}) ")
+REFERENCES = ("ref", "numref", "eq", "prf:ref", "term", "doc", "cite", "cite:t", "cite:p")
+EXPLICIT = re.compile(r"(.+?)\s*<([^<>]+)>", re.DOTALL)  # words of one's own for a target
+# A fence, with the plain code that it opens; or a code span, and the name of a role before it.
+SPAN = re.compile(
+    r"(?m:^(`{3,}|:{3,})(?:\{[\w:-]+\}.*|[^\n{].*\n(?s:.*?)^\1|)$)"
+    r"|(?:\{(?P<role>[\w:+.-]+)\})?(?<!`)(?P<mark>`+)(?!`)(?P<content>(?s:.+?))(?<!`)(?P=mark)(?!`)"
+)
+# A heading; or a box, or plain code, which has no name.
+BLOCK = re.compile(
+    r"^(?P<level>#{1,3}) "
+    r"|^(?P<fence>`{3,}|:{3,})(?:\{(?P<name>[\w:-]+)\} ?)?(?P<title>.*)\n"
+    r"(?P<options>(?::[\w-]+:.*\n)*)(?P<text>(?s:.*?))^(?P=fence)$",
+    re.MULTILINE,
+)
+FORMULA = re.compile(r"^\$\$\n.*?^\$\$$", re.MULTILINE | re.DOTALL)
 TARGET = re.compile(r"^\([\w-]+\)=\n", re.MULTILINE)
 RECORD = "application/papermill.record"  # what `glue` puts out for the builder only
+UNKNOWN = "…"  # a value that was never computed here
 NEEDED = """\
 This is a chapter of *{book}*, as it ran when the book was made. *Shift+Enter* runs a cell, and
 *Run All* runs them all. They need `src`, the Python package of the book, which brings its records
@@ -43,7 +45,8 @@ LOCAL = """ To run them, say in the book's folder:
 
 After that the notebook runs in any folder. A released model is in a package of its own; if a cell
 misses one, it says how to install it."""
-END_OF_FOLD = ["", "</details>"]
+OPENS, CLOSES = "<details>\n<summary>{}</summary>\n\n", "\n\n</details>"
+CONTINUED = OPENS.format("Solution, continued")
 REMOTE = """\
 import importlib.util
 
@@ -61,7 +64,6 @@ def notebook(executed, shown, page, root, book, *, site="", repository="", branc
         site, repository: addresses of the published book and of its code; "" if there are none.
     """
     made = copy.deepcopy(executed)
-    fold(made)
     texts = Texts(shown, page, root, site)
     cells = _first(book, repository, branch)
     for cell in made.cells:
@@ -72,7 +74,7 @@ def notebook(executed, shown, page, root, book, *, site="", repository="", branc
                 cells.append(cell)
         else:
             cells += [cell, *_caption(cell, texts)]
-            _for_any_viewer(cell)
+            _for_any_viewer(cell, texts.solves)
     made.cells = cells
     made.metadata.pop("jupytext", None)
     return made
@@ -88,133 +90,114 @@ def _first(book, repository, branch):
 
 
 def _caption(cell, texts):
-    said = caption(cell, texts.numbers)
-    return [new_markdown_cell(texts.without_roles(said), id=f"{cell.id}-caption")] if said else []
+    figure = cell.metadata.get("mystnb", {}).get("figure", {})
+    if "caption" not in figure:
+        return []
+    number = texts.numbers.get(figure.get("name"), "Figure")
+    said = texts.without_roles(f"**{number}.** {_single(figure['caption'])}")
+    return [new_markdown_cell(said, id=f"{cell.id}-caption")]
 
 
-def _for_any_viewer(cell):
+def _for_any_viewer(cell, solves):
+    """Leave out what only the builder reads, and fold what the page folds."""
     cell.outputs = [
         each
         for each in cell.get("outputs", ())
         if not each.get("data") or any(not kind.startswith(RECORD) for kind in each.data)
     ]
-    known = {name: cell.metadata[name] for name in ("tags", "jupyter") if name in cell.metadata}
+    known = {"tags": cell.metadata.tags} if "tags" in cell.metadata else {}
+    if solves or {"hide-input", "hide-cell"} & set(known.get("tags", ())) or sets_up(cell.source):
+        known["jupyter"] = {"source_hidden": True} | ({"outputs_hidden": True} if solves else {})
     cell.metadata.clear()
     cell.metadata.update(known)
 
 
 class Texts:
-    """Writes one cell's text after the other; knows what a cell before has left open."""
+    """Writes one cell's text after the other; knows whether a cell before has begun a solution."""
 
     def __init__(self, shown, page, root, site=""):
-        self.shown, self.page, self.root = shown, page, root
-        self.numbers, self.site = shown["numbers"], site
-        self.inside = None  # "exercise" or "solution"
-        self.sections = iter(shown["sections"])
+        self.shown, self.page, self.root, self.site = shown, page, root, site
+        self.numbers, self.sections = shown["numbers"], iter(shown["sections"])
+        self.solves = False
 
     def plain(self, source):
         """The text of the next cell."""
-        lines = self.without_roles(TARGET.sub("", source)).split("\n")
-        written, boxes, place = [], [], 0  # boxes: those that are open
-        unfolded = self.inside == "solution" and not _says_before_end(lines)
-        if self.inside == "solution" and not unfolded:
-            written += _folded("Solution, continued")
-        code = False  # in a block of plain code
-        while place < len(lines):
-            line = lines[place]
-            place += 1
-            fence = FENCE.fullmatch(line)
-            code ^= bool(fence and not fence[2] and not (boxes and line == boxes[-1].fence))
-            if not (boxes or code) and HEADING.match(line):
-                line = HEADING.sub(rf"\1 {next(self.sections, '')} ", line).replace("  ", " ")
-            if boxes and line == boxes[-1].fence:
-                written += boxes.pop().end
-            elif not (fence and fence[2]):
-                quoted = bool(boxes) and boxes[-1].quoted
-                if quoted and line == "$$":
-                    # a viewer may look for formulas first, and take the marks of the quote for TeX
-                    end = lines.index("$$", place)
-                    line = " ".join(lines[place - 1 : end + 1])
-                    place = end + 1
-                written.append(f"> {line}".rstrip() if quoted else line)
-            else:
-                first = place
-                while place < len(lines) and OPTION.fullmatch(lines[place]):
-                    place += 1
-                options = lines[first:place]
-                kind, _, what = fence[2].partition("-")
-                if kind not in PARTS:
-                    head, box = self._box(fence, options)
-                    written += head
-                    boxes.append(box)
-                    continue
-                place += 1  # its closing fence
-                if what == "start":
-                    self.inside, unfolded = kind, False
-                    written += self._head(kind, fence[3], options)
-                else:
-                    written += END_OF_FOLD if kind == "solution" and not unfolded else []
-                    self.inside = None
-        if self.inside == "solution":
-            written += END_OF_FOLD
-        text = re.sub(r"(?m)^(>\n){2,}", r"\1", "\n".join(written))
-        return re.sub(r"\n{3,}", "\n\n", text).strip("\n")
+        text = CONTINUED if self.solves else ""
+        text += BLOCK.sub(self._block, self.without_roles(TARGET.sub("", source)))
+        text += CLOSES if self.solves else ""
+        text = re.sub(r"\n{3,}", "\n\n", text)
+        return text.replace(CONTINUED + CLOSES.lstrip(), "").strip("\n")
 
     def without_roles(self, source):
-        return replaced(source, self._role)
+        """Text that shows what the page shows for its roles; code as it is."""
+        return SPAN.sub(self._role, source)
 
-    def _role(self, role, content):
+    def _role(self, found):
+        role, content = found["role"], found["content"]
+        if role is None:
+            return found[0]
         if role == "glue:text":
-            text = value(self.shown, content)
-            return UNKNOWN if text is None else text
+            name, _, form = content.partition(":")
+            text = self.shown["glued"].get(name)
+            return UNKNOWN if text is None else format_plain_text(text, form or "s")
         if role == "math":
             return f"${content}$"
         if role == "download":  # what it leads to lies beside the page
             return f"*{EXPLICIT.fullmatch(content)[1]}*"
         if role not in REFERENCES:
             raise ValueError(f"{self.page}: no plain text is known for the role {role!r}")
-        text, where = reference(self.shown, role, content)
+        text, where = self.shown["roles"][f":{role}:`{_single(content)}`"]
         if self.site:
             return f"[{text}]({urljoin(f'{self.site}/{self.page}.html', where)})"
         named = EXPLICIT.fullmatch(content) or re.search(r" [\d.]+$", text)
         return f"*{text}*" if role in ("ref", "doc") and not named else text
 
-    def _head(self, kind, argument, options):
-        if kind == "solution":
-            return _folded(f"Solution to {self.numbers.get(argument, 'the exercise')}")
-        return [_bold(self.numbers.get(option(options, "label"), "Exercise"), argument)]
-
-    def _box(self, fence, options):
-        """(lines that open a box, the box)."""
-        mark, name, title = fence.groups()
-        if name == "admonition" and "dropdown" in option(options, "class").split():
-            return _folded(title), Box(mark, END_OF_FOLD)
-        if name == "card":
-            return as_markdown(self.root, self.page, title), Box(mark, [])
-        if name == "live":  # its question can be answered by changing a cell
-            return [], Box(mark, [])
-        if name == "admonition":
-            return [f"> **{title}**", ">"], Box(mark, [], quoted=True)
+    def _block(self, found):
+        """A heading with its number, a box in plain Markdown, or code as it is."""
+        level, _, name, title, options, text = found.groups()
+        if level:
+            return f"{level} {next(self.sections, '')} ".replace("  ", " ")
+        if not name:
+            return found[0]
+        options = dict(re.findall(r":([\w-]+): *(.*)", options))
+        text = BLOCK.sub(self._block, text)
+        number = self.numbers.get(options.get("label"))
         family, _, kind = name.partition(":")
-        if family != "prf":
-            raise ValueError(f"{self.page}: no plain text is known for the directive {name!r}")
-        number = self.numbers.get(option(options, "label"), kind.capitalize())
-        return [_bold(number, title), ""], Box(mark, ["", "∎"] if kind == "proof" else [])
-
-
-# One that is open: its fence, the lines that end it, whether its lines are quoted.
-Box = namedtuple("Box", "fence end quoted", defaults=[False])
-
-
-def _folded(title):
-    return ["<details>", f"<summary>{title}</summary>", ""]
+        match family:
+            case "exercise-start":
+                return _bold(number or "Exercise", title)
+            case "exercise-end":
+                return ""
+            case "solution-start":
+                self.solves = True
+                return OPENS.format(f"Solution to {self.numbers.get(title, 'the exercise')}")
+            case "solution-end":
+                self.solves = False
+                return CLOSES
+            case "admonition" if "dropdown" in options.get("class", "").split():
+                return OPENS.format(title) + text + CLOSES
+            case "admonition":
+                return _quoted(f"**{title}**\n\n{text.strip()}")
+            case "card":
+                return "\n".join(as_markdown(self.root, self.page, title))
+            case "live":  # its question can be answered by changing a cell
+                return text
+            case "prf":
+                end = "\n\n∎" if kind == "proof" else ""
+                return f"{_bold(number or kind.capitalize(), title)}\n\n{text}{end}"
+        raise ValueError(f"{self.page}: no plain text is known for the directive {name!r}")
 
 
 def _bold(name, title):
     return f"**{name} ({title}).**" if title else f"**{name}.**"
 
 
-def _says_before_end(lines):
-    """Does a solution that is open before a cell say anything in it?"""
-    end = next((n for n, line in enumerate(lines) if line == "```{solution-end}"), len(lines))
-    return any(line.strip() for line in lines[:end])
+def _quoted(text):
+    """A block quote; a viewer may look for formulas first, and take its marks for TeX."""
+    text = FORMULA.sub(lambda found: found[0].replace("\n", " "), text)
+    return "\n".join(f"> {line}".rstrip() for line in text.split("\n"))
+
+
+def _single(text):
+    """A text on one line."""
+    return " ".join(text.split())

@@ -12,6 +12,7 @@ has the sum.
 
 import re
 from dataclasses import dataclass
+from functools import partial
 from html import escape
 from pathlib import Path
 
@@ -99,22 +100,25 @@ class prerequisites(nodes.Element):  # noqa: N801  docutils names its nodes so
 
 class Prerequisites(SphinxDirective):
     def run(self):
-        root = Path(self.env.app.confdir)
-        found, captions = chapters(root), [part["caption"] for part in parts(root)]
-        for each in found:  # the page is written anew when one of them changes
-            self.env.note_dependency(str(root / f"{each.page}.md"))
-        return [prerequisites("", chapters=found, captions=captions)]
+        for each in self.env.all_chapters:  # the page is written anew when one of them changes
+            self.env.note_dependency(self.env.doc2path(each.page))
+        return [prerequisites()]
 
 
 def put(app, doctree, docname):
     """Put the list in place."""
     for node in list(doctree.findall(prerequisites)):
-        titles, addresses = {}, {}
-        for each in node["chapters"]:
-            titles[each.label] = app.env.titles[each.page].astext().split(": ")[0]
-            addresses[each.label] = app.builder.get_relative_uri(docname, each.page)
-        made = columns(node["chapters"], titles, addresses, node["captions"])
+        found, captions = app.env.all_chapters, [e["caption"] for e in parts(Path(app.confdir))]
+        titles = {each.label: app.env.titles[each.page].astext().split(": ")[0] for each in found}
+        made = columns(found, titles, addresses_from(app, docname), captions)
         node.replace_self(nodes.raw("", made, format="html"))
+
+
+def addresses_from(app, docname):
+    """Where a page's links to chapters lead, by label; one to itself is a mere #."""
+    address = partial(app.builder.get_relative_uri, docname)
+    pages = {each.label: each.page for each in app.env.all_chapters}
+    return {label: "#" if page == docname else address(page) for label, page in pages.items()}
 
 
 # ---- the contents --------------------------------------------------------------------------------
@@ -147,30 +151,23 @@ def _say(contents, element, time):
 
 
 def add_times(app, pagename, templatename, context, doctree):
-    """Let the theme's function for the contents add them; a page's link to itself is a mere #."""
+    """Let the theme's function for the contents add them."""
     make = context.get("generate_toctree_html")
     if not make:
         return
-    found = app.env.chapters_with_times
-    addresses = {
-        each.label: "#"
-        if each.page == pagename
-        else app.builder.get_relative_uri(pagename, each.page)
-        for each in found
-    }
+    found, addresses = app.env.all_chapters, addresses_from(app, pagename)
     context["generate_toctree_html"] = lambda *args, **options: with_times(
         make(*args, **options), found, addresses
     )
 
 
-def read_times(app, env):
+def read_chapters(app, env, docnames):
     """Once for all pages."""
-    env.chapters_with_times = chapters(Path(app.confdir))
+    env.all_chapters = chapters(Path(app.confdir))
 
 
 def setup(app):
-    app.connect("env-check-consistency", read_times)
+    app.connect("env-before-read-docs", read_chapters)
     app.connect("html-page-context", add_times, priority=600)  # behind the theme, at 500
-    app.add_node(prerequisites)
     app.add_directive("prerequisites", Prerequisites)
     app.connect("doctree-resolved", put)

@@ -18,10 +18,15 @@ from sphinx import addnodes
 
 PAGES = "book/reference/"
 SECTION = re.compile(r"^(?:Args|Attributes|Raises|Returns|Warns|Yields):$", re.MULTILINE)
-LISTED = re.compile(r"(: )(?=\(?\w{1,3}[.)](?:\s|$))")  # it would begin a list
 BLOCK = re.compile(r"(^(?: .*\n|\n(?= ))+|^>>> (?:.+\n)+)", re.MULTILINE)  # equations, examples
+CODE = "\n.. code-block:: text\n\n"
 QUOTED = re.compile(r"`([^`]+)`")
-EMPHASIS = re.compile(r"(?<![\w*])(\*\*?)(?=[^\s*])([^*]{1,99})(?<=\S)\1(?![\w*])")
+# A name, an emphasis, or a sign that would not stand for itself: what comes last begins no list.
+MARKED = re.compile(
+    r"`(?P<name>[^`]+)`"
+    r"|(?<![\w*])(?P<mark>\*\*?)(?=[^\s*])(?P<stressed>[^*`]{1,99})(?<=\S)(?P=mark)(?![\w*])"
+    r"|[\\|*]|(?<=\w)_(?!\w)|(?<=: )(?=\(?\w{1,3}[.)](?:\s|$))"
+)
 TEACHES = re.compile(r"(?:[Cc]hapters?:?|Derived in)((?:[\s,]|and|\([^)]*\)|`[\w/]+`)+)")
 
 
@@ -35,33 +40,23 @@ def as_rst(text, linked):
     cut = first.start() if first else len(text)
     parts = BLOCK.split(text[:cut])
     parts[::2] = [inline(part, linked) for part in parts[::2]]
-    parts[1::2] = [
-        part if part[0] == ">" else f"\n.. code-block:: text\n\n{part}" for part in parts[1::2]
-    ]
-    parts[1::2] = [f"\n{part}\n" for part in parts[1::2]]
+    parts[1::2] = [f"\n{'' if part[0] == '>' else CODE}{part}\n" for part in parts[1::2]]
     # without the colon napoleon would read `x: …` as a type and what is of it
     return "".join(parts) + re.sub(r"(?m)^(Returns:\n +)", r"\1: ", inline(text[cut:], linked))
 
 
 def inline(text, linked):
     """Text with its names linked, its emphasis kept, and its other signs taken for signs."""
-    parts = QUOTED.split(text)
-    for number, part in enumerate(parts):
-        parts[number] = linked(part) if number % 2 else signs(part)
-        if number and not number % 2 and part[:1].isalnum():
-            parts[number] = rf"\ {parts[number]}"
-    return "".join(parts)
 
+    def written(found):
+        if found["name"]:
+            joined = text[found.end() : found.end() + 1].isalnum()
+            return linked(found["name"]) + (r"\ " if joined else "")
+        if found["mark"]:
+            return found["mark"] + inline(found["stressed"], linked) + found["mark"]
+        return f"\\{found[0]}"
 
-def signs(text):
-    """Asterisks, bars and underscores as themselves, but for emphasis."""
-    text = re.sub(r"([\\|]|(?<=\w)_(?!\w))", r"\\\1", text)
-    parts = EMPHASIS.split(LISTED.sub(r"\1\\", text))
-    for place in range(0, len(parts), 3):  # plain text, marks, what is emphasised, plain text, …
-        parts[place] = parts[place].replace("*", r"\*")
-    for place in range(1, len(parts), 3):
-        parts[place + 1] += parts[place]
-    return "".join(parts)
+    return MARKED.sub(written, text)
 
 
 @cache
@@ -78,15 +73,12 @@ def named(word, module, owner=""):
     another as `module.name`.
     """
     name = word.replace("/", ".")
-    if not re.fullmatch(r"[A-Za-z_][\w.]*", name):
-        return None
-    if f"src.{name.removeprefix('src.')}" in modules():
-        return "mod", f"src.{name.removeprefix('src.')}"
+    full = f"src.{name.removeprefix('src.')}"
+    if full in modules():
+        return "mod", full
+    where, _, last = name.rpartition(".")
     tried = [(module, f"{owner}.{name}".lstrip(".")), (module, name)]
-    for other in modules():
-        for start in (other, other.removeprefix("src."), other.split(".")[-1]):
-            if name.startswith(f"{start}."):
-                tried.append((other, name.removeprefix(f"{start}.")))
+    tried += [(other, last) for other in modules() if f".{other}".endswith(f".{where}")]
     found = (documented(*each) for each in tried)
     return next((("obj", each) for each in found if each), None)
 

@@ -23,16 +23,14 @@ def note_uses(app, doctree):
             while not (isinstance(section, nodes.section) and section.next_node(nodes.title)):
                 section = section.parent
             uses.setdefault(link["reftarget"].lower(), section["ids"][0])
-    if not hasattr(app.env, "uses_of_terms"):
-        app.env.uses_of_terms = {}
-    app.env.uses_of_terms[app.env.docname] = uses
+    app.env.metadata[app.env.docname]["terms"] = uses
 
 
 def introduced(env, names):
     """The page and the anchor where one of an entry's names is linked first, or None."""
     numbers = {page: found[""] for page, found in env.toc_secnumbers.items() if found}
     for page in sorted(numbers, key=numbers.get):  # only chapters have numbers
-        anchors = env.uses_of_terms.get(page, {})
+        anchors = env.metadata[page]["terms"]
         for name in names:
             if name.lower() in anchors:
                 return page, anchors[name.lower()]
@@ -65,4 +63,3 @@ def say_where(app, doctree, docname):
 def setup(app):
     app.connect("doctree-read", note_uses)
     app.connect("doctree-resolved", say_where)
-    return {"env_version": 2}

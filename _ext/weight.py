@@ -7,7 +7,7 @@ and out of the font of icons all that no rule shows. It halves what a page of pl
 import html
 import logging
 import re
-from itertools import pairwise
+from itertools import groupby, pairwise
 from pathlib import Path
 
 import tinycss2
@@ -43,13 +43,8 @@ def trimmed(rules, words):
     kept = []
     for rule in rules:
         if rule.type == "qualified-rule":
-            selectors, last = [], []
-            for token in [*rule.prelude, None]:
-                if token is None or token == ",":
-                    selectors.append(last)
-                    last = []
-                else:
-                    last.append(token)
+            parts = groupby(rule.prelude, key=lambda token: token == ",")
+            selectors = [list(part) for is_comma, part in parts if not is_comma]
             selectors = [each for each in selectors if classes_in(each) <= words]
             if not selectors:
                 continue

@@ -217,12 +217,3 @@ def test_each_fault_stops_the_build_and_is_told_with_file_and_line(book, built, 
 )
 def test_there_are_as_many_workers_as_cores_and_memory_allow(cores, gigabytes, expected):
     assert shares.workers(cores, gigabytes * 2**30) == expected
-
-
-def test_shares_that_are_measured_anew_are_renewed_and_others_kept(tmp_path):
-    kept = tmp_path / "seconds.json"
-    for name in ("a", "b"):
-        write(tmp_path / name, "")
-    shares.keep({"a": 1.0, "b": 2.04, "gone": 3.0}, tmp_path, kept)
-    shares.keep({"a": 4.0}, tmp_path, kept)
-    assert shares.seconds(kept) == {"a": 4.0, "b": 2.0}

@@ -19,7 +19,7 @@ SRC = Path(__file__).parents[1] / "src"
 
 ROOMS = ["tools", "texts", "likelihood", "tokens", "attention", "gpt", "today"]
 # Sums of lines of code. Who adds says what goes. The edition ends at 8,000, 2,500, 1,850, 18,000.
-MOST_CODE = {"src": 7_870, "next_token": 2_400, "_ext": 1_960, "tests": 17_950}
+MOST_CODE = {"src": 7_870, "next_token": 2_400, "_ext": 1_810, "tests": 17_950}
 
 # What a module must not bring in when it is imported: a chapter on text should not wait for torch.
 LIGHT = {

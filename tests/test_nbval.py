@@ -90,8 +90,7 @@ def make_book(folder, chapters):
     """A project with this repository's settings, and these chapters in one part."""
     for name in ("conftest.py", "pyproject.toml"):
         shutil.copy(ROOT / name, folder)
-    made = shutil.ignore_patterns("__pycache__", "seconds.json")
-    shutil.copytree(ROOT / "_ext", folder / "_ext", ignore=made)
+    shutil.copytree(ROOT / "_ext", folder / "_ext", ignore=shutil.ignore_patterns("__pycache__"))
     part = folder / "book" / "part"
     part.mkdir(parents=True)
     for name, text in chapters.items():

@@ -7,7 +7,6 @@ import lab
 import nbformat
 import plain
 import pytest
-import shown
 import yaml
 from chapters import ROOT, chapters
 from jupytext.myst import myst_to_notebook
@@ -116,7 +115,7 @@ def test_no_notebook_to_download_shows_a_role_or_a_directive(path):
     texts = [cell.source for cell in notebook.cells if cell.cell_type == "markdown"]
     for text in texts:
         assert not re.search(r"^(`{3,}|:{3,})\{|^\([\w-]+\)=$", text, re.MULTILINE), text
-        assert not [found for found in shown.SPAN.finditer(text) if found["role"]], text
+        assert not [found for found in plain.SPAN.finditer(text) if found["role"]], text
         assert text.count("<details>") == text.count("</details>"), text
 
 
@@ -178,5 +177,5 @@ def test_headings_have_the_numbers_of_the_site(root):
     assert plain_text(source, root) == numbered
 
 
-def test_a_value_shows_its_text():
-    assert shown.value(SHOWN, "name") == "GPT"
+def test_a_value_shows_its_text(root):
+    assert plain_text("{glue:text}`name`", root) == "GPT"

@@ -176,9 +176,9 @@ def test_a_term_is_introduced_where_a_title_names_it_or_a_link_leads_to_it():
         section("one", "Temperature", "Nat"),
         section("two", "Units", "nat", "chain rule", "bit"),
     ]
-    env = SimpleNamespace(docname="here")
+    env = SimpleNamespace(docname="here", metadata={"here": {}})
     note_uses(SimpleNamespace(env=env), page)
-    found = env.uses_of_terms["here"]
+    found = env.metadata["here"]["terms"]
     wanted = {"chain rule": "top", "temperature": "one", "nat": "one", "bit": "two"}
     assert {term: found[term] for term in wanted} == wanted
 

@@ -3,7 +3,6 @@
 import re
 
 import pytest
-import shares
 from seen import drawn, executed, unchanged
 from test_execute import edit, write
 from test_nbval import HEADER, make_book, run_pytest
@@ -56,9 +55,8 @@ def test_each_commit_draws_another_tenth(monkeypatch, tmp_path):
 
 @pytest.mark.weekly
 @pytest.mark.parametrize("workers", [(), ("-n", "2", "--dist", "loadfile")], ids=["one", "two"])
-def test_pytest_runs_a_tenth_of_it_and_measures(project, workers):
-    done = run_pytest(project, "--take-over", "--measure", "-rA", "--nbval", "book", *workers)
+def test_pytest_runs_a_tenth_of_it(project, workers):
+    done = run_pytest(project, "--take-over", "-rA", "--nbval", "book", *workers)
     assert "10 chapters were executed by `make book`" in done.stdout
     passed = set(re.findall(r"^PASSED (\S+?)::", done.stdout, re.MULTILINE))
     assert len(passed) == 2
-    assert shares.seconds(project / "_ext/seconds.json").keys() == passed

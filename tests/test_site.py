@@ -22,9 +22,9 @@ import pytest
 import yaml
 from browsing import DESK, PHONE, ROOT, SITE, Visit, served
 from measure_pages import KEPT, SIZES, measured
+from plain import SPAN
 from reference import chapters_of, modules
 from seen import drawn
-from shown import SPAN
 from test_book import toc_files
 from test_reference import entries
 
