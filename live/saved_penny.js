@@ -45,7 +45,7 @@ nextToken.figures.saved_penny = (place) => {
   const cut = drawn("svg", place, { viewBox: "0 0 340 44" });
   drawn("rect", cut, { x: 12, y: 8, width: WIDE - 16, height: 28, rx: 4, class: "piece" });
   const whole = drawn("rect", cut, { x: 12, y: 8, height: 28, rx: 4, class: "coin" });
-  const shape = { left: 12, right: WIDE - 4, y: 22, most: PARTS, colour: "#e69f00" };
+  const shape = { left: 12, right: WIDE - 4, y: 22, most: PARTS, colour: "#e69f00", track: cut };
   const handle = slideHandle(cut, "how much a coin keeps, in twentieths", shape, () => now.kept, (kept) => set(() => (now.kept = kept)));
   const stairs = make("div", place);
   const legend = make("div", place, { className: "stair" });

@@ -100,15 +100,8 @@ nextToken.figures.word_lattice = (place) => {
     };
     const step = () => now.steps.get(token) ?? 0;
     let from; // where the finger came down: its height, the step, whether it has pulled
-    handle.addEventListener("pointerdown", (event) => {
-      handle.setPointerCapture(event.pointerId);
-      event.preventDefault();
-      handle.focus();
-      from = [event.clientY, step(), false];
-    });
-    handle.addEventListener("pointermove", (event) => {
-      if (!handle.hasPointerCapture(event.pointerId)) return;
-      const to = from[1] + Math.trunc((from[0] - event.clientY) / 8);
+    nextToken.hold(handle, ({ clientY }) => (from = [clientY, step(), false]), ({ clientY }) => {
+      const to = from[1] + Math.trunc((from[0] - clientY) / 8);
       from[2] ||= to !== from[1];
       if (from[2] && to !== step()) change(to);
     });
