@@ -78,7 +78,7 @@ nextToken.slideHandle = (drawing, name, { left, right, y, most, colour, track },
   nextToken.hold(handle, () => {}, move);
   track?.addEventListener("click", move);
   handle.addEventListener("keydown", (event) => {
-    const by = { ArrowRight: 1, ArrowUp: 1, ArrowLeft: -1, ArrowDown: -1 }[event.key];
+    const by = { ArrowRight: 1, ArrowUp: 1, ArrowLeft: -1, ArrowDown: -1, PageUp: 5, PageDown: -5, Home: -most, End: most }[event.key];
     if (!by) return;
     event.preventDefault();
     to(read() + by);

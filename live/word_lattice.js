@@ -107,7 +107,7 @@ nextToken.figures.word_lattice = (place) => {
     });
     handle.addEventListener("pointerup", () => from[2] || change());
     handle.addEventListener("keydown", (event) => {
-      const by = { ArrowUp: 1, ArrowRight: 1, ArrowDown: -1, ArrowLeft: -1, Enter: 0, " ": 0 }[event.key];
+      const by = { ArrowUp: 1, ArrowRight: 1, ArrowDown: -1, ArrowLeft: -1, PageUp: 5, PageDown: -5, Home: -2 * MOST, End: 2 * MOST, Enter: 0, " ": 0 }[event.key];
       if (by === undefined) return;
       event.preventDefault();
       change(by ? step() + by : undefined);
