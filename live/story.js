@@ -95,14 +95,14 @@ nextToken.figures.story = (place, load) => {
     event.stopPropagation(); // the projector has the arrows, too
     set(() => (now.at = Math.max(0, Math.min(text.children.length - 1, now.at + by))), marked)();
   });
-  make("p", place, { textContent: "The thicker the line, the more a word costs the GPT than the perfect reader." });
+  make("p", place, { textContent: "A word costs −log of its probability, in nats. A thick line: the GPT pays more than the perfect reader." });
   const sums = make("p", place, { className: "sums told" });
   const cells = make("div", place, { className: "cells", role: "group", ariaLabel: "What may come here" });
   const output = make("output", place);
   const keys = make("div", place, { className: "controls" });
   const key = (name, act) => {
     const button = make("button", keys, { type: "button", textContent: name });
-    button.addEventListener("click", set(act, () => text.scrollIntoView({ block: "nearest" })));
+    button.addEventListener("click", set(act, () => void text.scrollIntoView({ block: "nearest" })));
     return button;
   };
   const questions = [["Who has the", "who"], ["Where is the", "where"]].map(([says, word]) => [says, key("", ask(word))]);
@@ -163,14 +163,16 @@ nextToken.figures.story = (place, load) => {
     for (const [name, sum, className] of [["perfect reader", perfect, "perfect"], [`GPT of ${size} weights`, gpt, "gpt"]]) {
       const legend = make("span", sums);
       make("i", legend, { className });
-      legend.append(`${name}: ${told(sum, 1)} nats of surprise so far`);
+      legend.append(`${name}: ${told(sum, 1)} nats so far`);
     }
     const says = [`The GPT gives ${percent(astray)} to words that cannot come here by the rules of this little world (struck out).`];
-    if (came) {
-      const tried = Object.values(readers).map((each) => [each.expects(words)[at][came], each.size]);
-      const given = tried.map(([p, weights]) => `${percent(p)} by the GPT of ${weights} weights`);
-      says.unshift(`“${came}” came. It was given ${given.join(", ")}; by the perfect reader, who forgets nothing, ${percent(rows[at][came])}.`);
-      if (words[at - 1] === "?" && tried.every(([p]) => p < 0.5)) says.splice(1, 0, `${tried.length > 1 ? "None of these knows" : "This GPT does not know"} the answer: it guesses.`);
+    const asked = possible.length === 1 && words[at - 1] === "?";
+    if (came || asked) {
+      const word = came ?? possible[0][0];
+      const tried = Object.values(readers).map((each) => [each.expects(words)[at][word], each.size]);
+      const given = tried.map(([p, weights], n) => `${percent(p)} (${weights}${n ? "" : " weights"})`).join(", ");
+      if (asked && tried.every(([p]) => p < 0.5)) says.unshift(`${tried.length > 1 ? "None of these knows" : "This GPT does not know"}: it guesses.`);
+      says.unshift(`“${word}” ${came ? "came" : "is the answer"}, with ${percent(rows[at][word])} from the perfect reader, who forgets nothing, and from ${tried.length > 1 ? "the GPTs so far" : "the GPT"} ${given}.`);
     } else if (!at) says.unshift("A story begins with a name, a review with “this”, a list of facts with “the” or “in”; “say” and “zorb” begin a lesson in Zorb, a made-up language.");
     output.textContent = says.join(" ");
   };
