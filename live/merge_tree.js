@@ -6,11 +6,11 @@ nextToken.figures ??= {};
 nextToken.figures.merge_tree = (place) => {
   const { make, drawn, splitWords, symbols, BytePairTokenizer, ourMerges, gpt2Merges } = nextToken;
   const [CELL, LEVEL, HIGH, LEAF] = [22, 38, 30, 22]; // pixels
-  const EXAMPLES = ["the matches", "every iterable is callable", "東京", "The naïve quokka returns 42 if the"];
+  const EXAMPLES = ["an iterable matches", "every object is callable", "東京", "The naïve quokka returns 42 if the"];
   const lists = Object.entries({ "our merges": ourMerges, "GPT-2’s": gpt2Merges }).map(([name, pairs]) => ({
     name, size: (pairs.length / 2).toLocaleString("en"), tokenizer: new BytePairTokenizer(pairs),
   }));
-  let [at, last, timer] = [0, 0, null];
+  let [at, last, texts] = [0, 0, []]; // the words as they are written
 
   /* The words at first, and after each merge of lowest rank, which is made everywhere. */
   const stepsOf = (tokenizer, text) => {
@@ -34,61 +34,47 @@ nextToken.figures.merge_tree = (place) => {
       list.steps = stepsOf(list.tokenizer, text);
       list.levels = list.steps.at(-1).words.map((word) => Math.max(...treesOf(list, word).map((tree) => tree.level)));
     }
+    texts = splitWords(text).map((word) => word.replaceAll(" ", "␣"));
     last = Math.max(...lists.map(({ steps }) => steps.length - 1));
-    go(0);
+    go(last);
   };
   const go = (step) => {
     at = Math.max(0, Math.min(last, step));
-    if (at === last) stop();
     show();
-  };
-  const stop = () => {
-    clearInterval(timer);
-    timer = null;
-    play.textContent = "Play";
-  };
-  const start = () => {
-    timer = setInterval(() => go(at + 1), 900);
-    play.textContent = "Stop";
   };
 
   const group = (name) => make("div", place, { className: "controls", role: "group", ariaLabel: name });
-  const button = (parent, text, act) => {
-    const made = make("button", parent, { type: "button", textContent: text });
-    made.addEventListener("click", () => {
-      const playing = timer;
-      stop();
-      act(playing);
-    });
+  const button = (parent, textContent, act) => {
+    const made = make("button", parent, { type: "button", textContent });
+    made.addEventListener("click", act);
     return made;
   };
-  const texts = group("texts");
-  for (const text of EXAMPLES) button(texts, text, () => begin(text));
-  const field = make("input", make("label", texts, { textContent: "Your text " }), { maxLength: 60, autocomplete: "off", autocapitalize: "off", spellcheck: false });
-  field.addEventListener("input", () => {
-    stop();
-    begin(field.value);
-  });
-  const keys = group("merges");
-  const back = button(keys, "Back", () => go(at - 1));
-  const next = button(keys, "Next merge", () => go(at + 1));
-  const play = button(keys, "Play", (playing) => playing || at === last || start());
-  const end = button(keys, "To the end", () => go(last));
-  button(keys, "As it was", () => begin(EXAMPLES[0]));
-  place.addEventListener("pointerdown", (event) => event.target.closest("button") || stop());
+  const above = group("merges");
+  const field = make("input", make("label", above, { textContent: "Your text " }), { maxLength: 60, autocomplete: "off", autocapitalize: "off", spellcheck: false });
+  field.addEventListener("input", () => begin(field.value));
+  const keys = make("div", above, { className: "choice" });
+  const ways = { Start: () => 0, Back: () => at - 1, Next: () => at + 1, End: () => last };
+  const steps = Object.entries(ways).map(([name, to]) => button(keys, name, () => go(to())));
   keys.addEventListener("keydown", (event) => {
-    const to = { ArrowLeft: at - 1, ArrowRight: at + 1, Home: 0, End: last }[event.key];
-    if (to === undefined) return;
+    const to = ways[{ ArrowLeft: "Back", ArrowRight: "Next", Home: "Start", End: "End" }[event.key]];
+    if (!to) return;
     event.preventDefault();
-    stop();
-    go(to);
+    go(to());
   });
   const output = make("output", place);
+  const sides = make("div", place, { className: "sides" });
   for (const list of lists) {
-    list.says = make("b", place);
-    list.trees = make("div", place, { className: "trees" });
+    const side = make("div", sides);
+    list.says = make("b", side);
+    list.trees = make("div", side, { className: "trees" });
     list.trees.setAttribute("role", "img");
   }
+  make("p", place, { textContent: "Pale blue: a token now. Dark blue: just joined. Below them their parts; the number is the rank of the merge." });
+  const others = group("texts");
+  EXAMPLES.forEach((text, n) => button(others, n ? text : "As it was", () => {
+    begin(text);
+    above.scrollIntoView({ block: "nearest" });
+  }));
 
   const draw = (drawing, tokenizer, { token, parts, width, level }, left, top, made, look) => {
     const [middle, y] = [left + (CELL * width) / 2, top - LEVEL * level];
@@ -126,12 +112,15 @@ nextToken.figures.merge_tree = (place) => {
           left += CELL * tree.width;
         }
       });
-      return tokens.length;
+      return words.map((word) => word.length);
     });
-    const [ours, theirs] = counts;
-    const fewer = ours === theirs ? "both need as many" : `${ours < theirs ? "ours" : "GPT-2’s"} need fewer`;
-    output.textContent = `Step ${at} of ${last}: ${joins.join("; ") || "the bytes"}. Tokens: ${ours} by our merges, ${theirs} by GPT-2’s${at === last ? `: ${fewer}` : ""}.`;
-    for (const key of [back, next, play, end]) key.ariaDisabled = String(at === (key === back ? 0 : last));
+    const [ours, theirs] = counts.map((each) => each.reduce((sum, count) => sum + count, 0));
+    const fewer = (one, other) =>
+      texts.flatMap((word, w) => (counts[one][w] < counts[other][w] ? `“${word}” (${counts[one][w]}, not ${counts[other][w]})` : [])).join(", ") || "no word";
+    const found = at < last ? "" : ` Ours need fewer for ${fewer(0, 1)}; GPT-2’s for ${fewer(1, 0)}.`;
+    const made = joins.join("; ") || "the bytes";
+    output.textContent = texts.length ? `Step ${at} of ${last}: ${made}. Tokens: ${ours} by our merges, ${theirs} by GPT-2’s.${found}` : "Write a text.";
+    steps.forEach((key, k) => (key.ariaDisabled = String(at === (k < 2 ? 0 : last))));
   };
   begin(EXAMPLES[0]);
 };

@@ -50,27 +50,35 @@ nextToken.drawn = (tag, parent, attributes = {}) => {
   return node;
 };
 
-/* A handle on a line from x = left to right: whole numbers from 0 to most; dragged, or moved by the arrows left and right.
-   Returns what shows its place again. */
-nextToken.slideHandle = (drawing, name, { left, right, y, most, colour }, read, write) => {
+/* Taken hold of by mouse or finger, under which the page does not scroll then (Chromium has no touch-action within an SVG). */
+nextToken.hold = (handle, start, move) => {
+  handle.addEventListener("touchstart", (event) => event.preventDefault());
+  handle.addEventListener("pointerdown", (event) => {
+    handle.setPointerCapture(event.pointerId);
+    event.preventDefault();
+    handle.focus();
+    start(event);
+  });
+  handle.addEventListener("pointermove", (event) => handle.hasPointerCapture(event.pointerId) && move(event));
+};
+
+/* A handle on a line from x = left to right: whole numbers from 0 to most; dragged, or moved by the arrows left and right,
+   or by a tap on its track, if it has one. Returns what shows its place again. */
+nextToken.slideHandle = (drawing, name, { left, right, y, most, colour, track }, read, write) => {
   const handle = nextToken.drawn("g", drawing, { role: "slider", tabindex: 0, "aria-label": name, class: "handle" });
   Object.assign(handle, { ariaValueMin: 0, ariaValueMax: most });
   nextToken.drawn("circle", handle, { r: 22, fill: "transparent" }); // what a finger hits
   nextToken.drawn("circle", handle, { r: 9, fill: colour });
   const to = (value) => write(Math.max(0, Math.min(most, Math.round(value))));
-  handle.addEventListener("pointerdown", (event) => {
-    handle.setPointerCapture(event.pointerId);
-    event.preventDefault();
-    handle.focus();
-  });
-  handle.addEventListener("pointermove", (event) => {
-    if (!handle.hasPointerCapture(event.pointerId)) return;
+  const move = ({ clientX }) => {
     const box = drawing.getBoundingClientRect();
-    const x = ((event.clientX - box.left) / box.width) * drawing.viewBox.baseVal.width;
+    const x = ((clientX - box.left) / box.width) * drawing.viewBox.baseVal.width;
     to(((x - left) / (right - left)) * most);
-  });
+  };
+  nextToken.hold(handle, () => {}, move);
+  track?.addEventListener("click", move);
   handle.addEventListener("keydown", (event) => {
-    const by = { ArrowRight: 1, ArrowUp: 1, ArrowLeft: -1, ArrowDown: -1 }[event.key];
+    const by = { ArrowRight: 1, ArrowUp: 1, ArrowLeft: -1, ArrowDown: -1, PageUp: 5, PageDown: -5, Home: -most, End: most }[event.key];
     if (!by) return;
     event.preventDefault();
     to(read() + by);

@@ -36,37 +36,36 @@ nextToken.figures.saved_penny = (place) => {
     for (const [kind, d] of Object.entries(paths)) drawn("path", drawing, { d, class: kind });
   };
 
-  make("p", place, { textContent: "Counted: 40 × she lives in san francisco, he broke my (your, her, his, our) glasses, he is reading a book, he is reading the news." });
+  make("p", place, { textContent: "Counted: 40 × she lives in san francisco, he broke my (your, her, his, our) glasses, he is reading a book, he is reading the news. Here the context is two words, not one as in the figure above." });
   const written = make("p", place, { className: "written" });
   const methods = make("div", place, { className: "controls" });
   const names = [["interpolation", "interpolated"], ["absolute", "absolute"], ["Kneser–Ney", "kneser-ney"]];
   const method = choice(methods, "method", names, () => now.estimator, (name) => set(() => (now.estimator = name)));
+  const title = make("p", place);
+  const pair = make("div", place, { className: "controls words pair" });
   const gives = make("p", place);
   const cut = drawn("svg", place, { viewBox: "0 0 340 44" });
   drawn("rect", cut, { x: 12, y: 8, width: WIDE - 16, height: 28, rx: 4, class: "piece" });
   const whole = drawn("rect", cut, { x: 12, y: 8, height: 28, rx: 4, class: "coin" });
-  const shape = { left: 12, right: WIDE - 4, y: 22, most: PARTS, colour: "#e69f00" };
+  const shape = { left: 12, right: WIDE - 4, y: 22, most: PARTS, colour: "#e69f00", track: cut };
   const handle = slideHandle(cut, "how much a coin keeps, in twentieths", shape, () => now.kept, (kept) => set(() => (now.kept = kept)));
   const stairs = make("div", place);
   const legend = make("div", place, { className: "stair" });
   const output = make("output", place);
   const keys = make("div", place, { className: "controls" });
-  const key = (act) => {
-    const button = make("button", keys, { type: "button" });
-    button.addEventListener("click", () => set(act));
-    return button;
-  };
-  key(() => (now = begin())).textContent = "As it was";
-  key(() => now.text.length > 1 && now.text.pop()).textContent = "Take one back";
-  const writes = key(() => {
+  const key = (textContent, act) =>
+    make("button", keys, { type: "button", textContent }).addEventListener("click", () => set(act));
+  key("Write the word", () => {
     now.text.push(now.word);
     const { probs } = said();
     now.word = vocabulary[probs.indexOf(Math.max(...probs))];
   });
-  const title = make("p", place);
+  key("Take a word back", () => now.text.length > 1 && now.text.pop());
+  key("As it was", () => (now = begin()));
+  make("p", place, { textContent: "The other words:" });
   const words = make("div", place, { className: "controls words" });
   const buttons = vocabulary.map((word) => {
-    const button = make("button", words, { type: "button", className: "word" });
+    const button = make("button", ["francisco", "glasses"].includes(word) ? pair : words, { type: "button", className: "word" });
     button.addEventListener("click", () => set(() => (now.word = word)));
     return button;
   });
@@ -107,10 +106,9 @@ nextToken.figures.saved_penny = (place) => {
     method();
     handle();
     whole.setAttribute("width", ((WIDE - 16) * now.kept) / PARTS);
-    gives.textContent = `Every ${now.estimator === "interpolated" ? "coin" : "word"} gives up ${told(1 - now.kept / PARTS)} of a coin. Move the cut:`;
+    gives.replaceChildren("Every ", Object.assign(document.createElement("b"), { textContent: now.estimator === "interpolated" ? "coin" : "word" }), ` gives up ${told(1 - now.kept / PARTS)} of a coin, and keeps the rest. Move the cut:`);
     cut.lastChild.ariaValueText = gives.textContent;
     written.textContent = `${now.text.slice(-8).join(" ")} … “${now.word}”?`;
-    writes.textContent = `Write “${now.word}”`;
     const top = steps.find(({ total }) => total);
     const continued = now.estimator === "kneser-ney";
     stairs.replaceChildren();
@@ -123,12 +121,12 @@ nextToken.figures.saved_penny = (place) => {
     const alike = new Map(vocabulary.map((word) => [word, 1 / vocabulary.length]));
     stair({ mass: alike, left: 0 }, share, top.counts, "all words alike");
     const arrives = vocabulary.reduce((sum, word, w) => sum + (top.counts.has(word) ? 0 : probs[w]), 0);
-    const back = `${told(top.left - arrives)} comes back to “${[...top.counts.keys()].join("”, “")}”`;
+    const back = `${told(told(top.left) - told(arrives))} comes back to “${[...top.counts.keys()].join("”, “")}”`;
     output.textContent = `“${now.word}” after “${recent.join(" ")}”: ${told(p, 4)}, ${p ? told(-Math.log(p)) : "∞"} nats. After “${top.known}”, ${told(top.left)} is saved: ${told(arrives)} reaches other words, ${back}.`;
     const colours = { coin: `seen after “${top.known}”`, other: "other words", picked: `“${now.word}”` };
     legend.replaceChildren();
     for (const [kind, textContent] of Object.entries(colours)) make("span", legend, { className: `legend ${kind}`, textContent });
-    title.textContent = `Any word, with a coin for each ${continued ? "different word before it" : "time that it occurred"}:`;
+    title.textContent = `A coin for each ${continued ? "different word before a word" : "time that a word occurred"}; below, its probability after “${recent.join(" ")}”:`;
     buttons.forEach((button, w) => {
       const count = steps.at(-1).counts.get(vocabulary[w]) ?? 0;
       button.textContent = `${vocabulary[w]} ${count}`;

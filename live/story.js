@@ -11,7 +11,7 @@ nextToken.figures.story = (place, load) => {
   const program = microWorld(world);
   const start = "ann has the drill . eve is in the cellar . then ann gave the drill to eve . who has the drill ? eve .";
   const begin = () => ({ words: [...start.split(" "), world.END], at: 24 });
-  const percent = (p) => `${told(100 * p, 0)} %`;
+  const percent = (p) => `${told(100 * p, 0)}\u00a0%`;
   let now = begin();
   let rows; // of the perfect reader: after the first 0, 1, … words, {word: p}
 
@@ -36,7 +36,7 @@ nextToken.figures.story = (place, load) => {
     };
     return { size, expects };
   };
-  const readers = { 4: readerOf(nextToken.model) };
+  const readers = { 4: readerOf(nextToken.model) }; // those that were chosen, the smallest first
   let channels = 4;
   const choose = async (wanted) => {
     output.textContent = "The GPT comes …";
@@ -60,7 +60,8 @@ nextToken.figures.story = (place, load) => {
     if (now.words[now.at - 1] === world.END) now.at = lastChoice(now.at - 1);
   };
   const chance = () => {
-    now.words = now.words.slice(0, now.at);
+    const isTold = now.words.at(-1) === world.END && now.at === lastChoice(now.words.length - 1);
+    now.words = isTold ? [] : now.words.slice(0, now.at); // what is at its end gives way to another
     for (follow(); now.words.at(-1) !== world.END; follow()) {
       const row = Object.entries(rows[now.words.length]);
       now.words.push(row[draw(row.map(([, p]) => p))][0]);
@@ -94,20 +95,21 @@ nextToken.figures.story = (place, load) => {
     event.stopPropagation(); // the projector has the arrows, too
     set(() => (now.at = Math.max(0, Math.min(text.children.length - 1, now.at + by))), marked)();
   });
+  make("p", place, { textContent: "A word costs −log of its probability, in nats. A thick line: the GPT pays more than the perfect reader." });
   const sums = make("p", place, { className: "sums told" });
   const cells = make("div", place, { className: "cells", role: "group", ariaLabel: "What may come here" });
   const output = make("output", place);
   const keys = make("div", place, { className: "controls" });
   const key = (name, act) => {
     const button = make("button", keys, { type: "button", textContent: name });
-    button.addEventListener("click", set(act));
+    button.addEventListener("click", set(act, () => void text.scrollIntoView({ block: "nearest" })));
     return button;
   };
   const questions = [["Who has the", "who"], ["Where is the", "where"]].map(([says, word]) => [says, key("", ask(word))]);
   const back = key("Take back", takeBack);
   key("Go on by chance", chance);
-  key("New story", () => (now = { words: [], at: 0 }));
-  key("As it was", () => (now = begin()));
+  key("New text", () => (now = { words: [], at: 0 }));
+  key("As it was", () => ((now = begin()), (channels = GPTS[0][1])));
 
   const show = () => {
     follow();
@@ -163,17 +165,15 @@ nextToken.figures.story = (place, load) => {
       make("i", legend, { className });
       legend.append(`${name}: ${told(sum, 1)} nats so far`);
     }
-    const says = [`The GPT gives ${percent(astray)} to words that cannot come here.`];
-    if (came) {
-      const shares = [seen, rows].map((own) => percent(own[at][came]));
-      says.unshift(`“${came}” came: the GPT had given it ${shares[0]}, the perfect reader ${shares[1]}.`);
-    }
-    const gap = gpt - perfect;
-    const more = gap < 0 ? "fewer nats than the perfect reader, by luck" : "nats more than the perfect reader";
-    if (upTo.length) {
-      const each = told(Math.abs(gap / upTo.length));
-      says.push(`Up to here the GPT paid ${told(Math.abs(gap), 1)} ${more}, ${each} per word.`);
-    }
+    const says = [`The GPT gives ${percent(astray)} to words that cannot come here by the rules of this little world (struck out).`];
+    const asked = possible.length === 1 && words[at - 1] === "?";
+    if (came || asked) {
+      const word = came ?? possible[0][0];
+      const tried = Object.values(readers).map((each) => [each.expects(words)[at][word], each.size]);
+      const given = tried.map(([p, weights], n) => `${percent(p)} (${weights}${n ? "" : " weights"})`).join(", ");
+      if (asked && tried.every(([p]) => p < 0.5)) says.unshift(`${tried.length > 1 ? "None of these knows" : "This GPT does not know"}: it guesses.`);
+      says.unshift(`“${word}” ${came ? "came" : "is the answer"}, with ${percent(rows[at][word])} from the perfect reader, who forgets nothing, and from ${tried.length > 1 ? "the GPTs so far" : "the GPT"} ${given}.`);
+    } else if (!at) says.unshift("A story begins with a name, a review with “this”, a list of facts with “the” or “in”; “say” and “zorb” begin a lesson in Zorb, a made-up language.");
     output.textContent = says.join(" ");
   };
   show();

@@ -100,21 +100,14 @@ nextToken.figures.word_lattice = (place) => {
     };
     const step = () => now.steps.get(token) ?? 0;
     let from; // where the finger came down: its height, the step, whether it has pulled
-    handle.addEventListener("pointerdown", (event) => {
-      handle.setPointerCapture(event.pointerId);
-      event.preventDefault();
-      handle.focus();
-      from = [event.clientY, step(), false];
-    });
-    handle.addEventListener("pointermove", (event) => {
-      if (!handle.hasPointerCapture(event.pointerId)) return;
-      const to = from[1] + Math.trunc((from[0] - event.clientY) / 8);
+    nextToken.hold(handle, ({ clientY }) => (from = [clientY, step(), false]), ({ clientY }) => {
+      const to = from[1] + Math.trunc((from[0] - clientY) / 8);
       from[2] ||= to !== from[1];
       if (from[2] && to !== step()) change(to);
     });
     handle.addEventListener("pointerup", () => from[2] || change());
     handle.addEventListener("keydown", (event) => {
-      const by = { ArrowUp: 1, ArrowRight: 1, ArrowDown: -1, ArrowLeft: -1, Enter: 0, " ": 0 }[event.key];
+      const by = { ArrowUp: 1, ArrowRight: 1, ArrowDown: -1, ArrowLeft: -1, PageUp: 5, PageDown: -5, Home: -2 * MOST, End: 2 * MOST, Enter: 0, " ": 0 }[event.key];
       if (by === undefined) return;
       event.preventDefault();
       change(by ? step() + by : undefined);
