@@ -35,18 +35,13 @@ nextToken.figures.write_on = (place) => {
 
   const text = make("p", place, { className: "written" });
   const keys = make("div", place, { className: "controls" });
-  const goOn = () => {
-    if (now.ids.at(-1) === END) left = 0;
+  const writeOn = (more) => () => {
+    left = now.ids.at(-1) === END ? 0 : Math.max(0, left + more);
     if (left === 0) return;
-    left -= 1;
     set(() => write(draw(softmax(filtered()))));
-    setTimeout(goOn); // so that the page shows each token, and answers
+    setTimeout(writeOn(-1)); // so that the page shows each token, and answers between them
   };
-  const writeSome = (count) => () => {
-    left += count;
-    goOn();
-  };
-  for (const [name, act] of [["Write a token", writeSome(1)], ["Write twenty", writeSome(20)], ["As it was", () => set(begin)]]) {
+  for (const [name, act] of [["Write a token", writeOn(1)], ["Write twenty", writeOn(20)], ["As it was", () => set(begin)]]) {
     make("button", keys, { type: "button", textContent: name }).addEventListener("click", act);
   }
   const knobs = make("div", place, { className: "controls" });
