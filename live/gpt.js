@@ -11,7 +11,8 @@ globalThis.nextToken ??= {};
 
 /* A safetensors file in base64: the length of its head, the head as JSON, the numbers. */
 nextToken.readWeights = (base64) => {
-  const bytes = Uint8Array.from(atob(base64), (letter) => letter.charCodeAt(0));
+  const text = atob(base64);
+  const bytes = new Uint8Array(text.length).map((_, at) => text.charCodeAt(at));
   const start = 8 + Number(new DataView(bytes.buffer).getBigUint64(0, true));
   const head = JSON.parse(new TextDecoder().decode(bytes.subarray(8, start)));
   delete head.__metadata__;
@@ -70,7 +71,10 @@ nextToken.GPT = class {
   linear(x, name) {
     const { data, shape: [inputs, outputs] } = this.weights[`${name}.weight`];
     const sums = Float64Array.from(this.weights[`${name}.bias`].data);
-    for (let i = 0; i < inputs; i += 1) for (let o = 0; o < outputs; o += 1) sums[o] += x[i] * data[i * outputs + o];
+    for (let i = 0; i < inputs; i += 1) {
+      const [each, row] = [x[i], data.subarray(i * outputs, (i + 1) * outputs)];
+      for (let o = 0; o < outputs; o += 1) sums[o] += each * row[o];
+    }
     return sums;
   }
 

@@ -15,7 +15,7 @@ nextToken.figures.story = (place, load) => {
   let now = begin();
   let rows; // of the perfect reader: after the first 0, 1, … words, {word: p}
 
-  /* A GPT with what it has read: it starts with the end token, and returns its {word: p} after each word. */
+  /* A GPT with what it has read: it starts with the end token, and returns its p of a word after the first t words. */
   const readerOf = ({ weights, config, tokenizer }) => {
     const model = new GPT(nextToken.readWeights(weights), config);
     const SPECIALS = config.vocab_size - tokenizer.pieces.length; // the end token is the last of them
@@ -28,13 +28,12 @@ nextToken.figures.story = (place, load) => {
       while (same < read.length && read[same] === texts[same]) same += 1;
       for (const past of [...model.cache, read, seen]) past.length = Math.min(past.length, same);
       for (const word of texts.slice(same)) {
-        const probs = softmax(model.read(ids[word]));
-        seen.push(Object.fromEntries(Object.entries(ids).map(([each, id]) => [each, probs[id]])));
+        seen.push(softmax(model.read(ids[word])));
         read.push(word);
       }
-      return seen;
+      return (t, word) => seen[t][ids[word]];
     };
-    return { size, expects };
+    return { size, expects, known: Object.keys(ids) };
   };
   const readers = { 4: readerOf(nextToken.model) }; // those that were chosen, the smallest first
   let channels = 4;
@@ -114,10 +113,10 @@ nextToken.figures.story = (place, load) => {
   const show = () => {
     follow();
     showsSize();
-    const { size, expects } = readers[channels];
-    const seen = expects(now.words);
+    const { size, expects, known } = readers[channels];
+    const expected = expects(now.words);
     const { words, at } = now;
-    const nats = words.map((word, t) => [-Math.log(seen[t][word]), -Math.log(rows[t][word])]);
+    const nats = words.map((word, t) => [-Math.log(expected(t, word)), -Math.log(rows[t][word])]);
     const [came, ended] = [words[at], words.at(-1) === world.END];
 
     text.replaceChildren();
@@ -133,12 +132,12 @@ nextToken.figures.story = (place, load) => {
     const cell = (tag, word, perfect) => {
       const own = make(tag, cells, { className: "cell" });
       make(word === came ? "b" : "span", own, { textContent: word });
-      const shares = [["perfect", perfect], ["gpt", seen[at][word]]];
+      const shares = [["perfect", perfect], ["gpt", expected(at, word)]];
       for (const [className, p] of shares) {
         const share = make("span", own, { className: "told", textContent: percent(p) });
         make("i", share, { className }).style.width = `${100 * p}%`;
       }
-      own.ariaLabel = `${word}: perfect reader ${percent(perfect)}, GPT ${percent(seen[at][word])}`;
+      own.ariaLabel = `${word}: perfect reader ${percent(perfect)}, GPT ${percent(expected(at, word))}`;
       return own;
     };
     const possible = Object.entries(rows[at]).sort(([, p], [, q]) => q - p);
@@ -148,7 +147,7 @@ nextToken.figures.story = (place, load) => {
         set(() => write(word), () => cells.querySelector("button")),
       );
     }
-    const others = Object.entries(seen[at]).filter(([word]) => !(word in rows[at]));
+    const others = known.filter((word) => !(word in rows[at])).map((word) => [word, expected(at, word)]);
     const astray = others.reduce((sum, [, p]) => sum + p, 0);
     others.sort(([, p], [, q]) => q - p);
     for (const [word, p] of others.slice(0, SHOWN)) if (p >= LEAST) cell("span", word, 0).classList.add("never");
@@ -169,7 +168,7 @@ nextToken.figures.story = (place, load) => {
     const asked = possible.length === 1 && words[at - 1] === "?";
     if (came || asked) {
       const word = came ?? possible[0][0];
-      const tried = Object.values(readers).map((each) => [each.expects(words)[at][word], each.size]);
+      const tried = Object.values(readers).map((each) => [each.expects(words)(at, word), each.size]);
       const given = tried.map(([p, weights], n) => `${percent(p)} (${weights}${n ? "" : " weights"})`).join(", ");
       if (asked && tried.every(([p]) => p < 0.5)) says.unshift(`${tried.length > 1 ? "None of these knows" : "This GPT does not know"}: it guesses.`);
       says.unshift(`“${word}” ${came ? "came" : "is the answer"}, with ${percent(rows[at][word])} from the perfect reader, who forgets nothing, and from ${tried.length > 1 ? "the GPTs so far" : "the GPT"} ${given}.`);

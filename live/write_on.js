@@ -10,15 +10,15 @@ nextToken.figures.write_on = (place) => {
   const parts = nextToken.spelled(file.tokenizer);
   const decode = (ids) => new TextDecoder().decode(Uint8Array.from(ids.flatMap((id) => parts[id])));
   const [END, SHOWN, HALF] = [file.config.eos_token_id, 8, file.config.n_positions / 2];
-  let now;
-  let logits;
+  let [now, logits, left] = []; // left: how many tokens are still to be written
   const begin = () => {
+    left = 0;
     now = { ids: [], temperature: 1, topK: file.config.vocab_size, nucleus: 1, minP: 0 };
     again([END]);
   };
   const again = (ids) => {
     model.forget();
-    for (const id of ids) logits = model.read(id);
+    logits = model.unembed(ids.map((id) => model.state(id)).at(-1));
   };
   const filtered = () => minP(nucleus(topK(temperature(logits, now.temperature), now.topK), now.nucleus), now.minP);
   const write = (id) => {
@@ -35,10 +35,13 @@ nextToken.figures.write_on = (place) => {
 
   const text = make("p", place, { className: "written" });
   const keys = make("div", place, { className: "controls" });
-  const writeSome = (count) => () => set(() => {
-    for (let n = 0; n < count && now.ids.at(-1) !== END; n += 1) write(draw(softmax(filtered())));
-  });
-  for (const [name, act] of [["Write a token", writeSome(1)], ["Write twenty", writeSome(20)], ["As it was", () => set(begin)]]) {
+  const writeOn = (more) => () => {
+    left = now.ids.at(-1) === END ? 0 : Math.max(0, left + more);
+    if (left === 0) return;
+    set(() => write(draw(softmax(filtered()))));
+    setTimeout(writeOn(-1)); // so that the page shows each token, and answers between them
+  };
+  for (const [name, act] of [["Write a token", writeOn(1)], ["Write twenty", writeOn(20)], ["As it was", () => set(begin)]]) {
     make("button", keys, { type: "button", textContent: name }).addEventListener("click", act);
   }
   const knobs = make("div", place, { className: "controls" });
@@ -81,8 +84,8 @@ nextToken.figures.write_on = (place) => {
     const row = make("tr", list);
     make("th", row, { scope: "row", textContent: `${(logits.length - SHOWN).toLocaleString("en")} others` });
     tell(row, ...others);
-    const left = drawn_from.filter((p) => p > 0).length;
-    output.textContent = `${left.toLocaleString("en")} of ${logits.length.toLocaleString("en")} tokens can be drawn.`;
+    const possible = drawn_from.filter((p) => p > 0).length;
+    output.textContent = `${possible.toLocaleString("en")} of ${logits.length.toLocaleString("en")} tokens can be drawn.`;
   };
   show();
 };
