@@ -141,8 +141,7 @@ nextToken.figures.word_lattice = (place) => {
   };
   const show = () => {
     const state = found();
-    for (const each of picks) each();
-    for (const each of shows) each(state);
+    for (const each of [...picks, ...shows]) each(state);
     output.textContent = finding(state);
   };
   pick(ready[0]);
