@@ -273,7 +273,7 @@ function offerTouch(place) {
     for (const button of buttons) button.remove();
     place.append(figure);
     nextToken.figures[name](figure, (module) => load(`${folder}${module}.js`));
-    figure.querySelector("button").focus();
+    (figure.querySelector("[aria-pressed=true]") ?? figure.querySelector("button")).focus();
   }
 }
 

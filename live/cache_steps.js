@@ -101,7 +101,7 @@ nextToken.figures.cache_steps = (place) => {
     for (const each of shows) each();
     drawing.lastChild.ariaValueMin = now.prompt;
     next.disabled = now.length === MOST;
-    draw(all, all.filter((call, n) => best(logitsOf(ids, all.slice(0, n + 1))) !== ids[call.end]));
+    draw(all, all.filter((call, n) => call.full && now.beyond === "rolling" && best(logitsOf(ids, all.slice(0, n + 1))) !== ids[call.end]));
     written.replaceChildren();
     ids.slice(0, last.end).forEach((id, s) => {
       const tag = s < last.begin ? "s" : s < now.prompt ? "b" : "span";

@@ -118,8 +118,7 @@ nextToken.figures.merge_tree = (place) => {
     const fewer = (one, other) =>
       texts.flatMap((word, w) => (counts[one][w] < counts[other][w] ? `“${word}” (${counts[one][w]}, not ${counts[other][w]})` : [])).join(", ") || "no word";
     const found = at < last ? "" : ` Ours need fewer for ${fewer(0, 1)}; GPT-2’s for ${fewer(1, 0)}.`;
-    const made = joins.join("; ") || "the bytes";
-    output.textContent = texts.length ? `Step ${at} of ${last}: ${made}. Tokens: ${ours} by our merges, ${theirs} by GPT-2’s.${found}` : "Write a text.";
+    output.textContent = texts.length ? `Step ${at} of ${last}: ${joins.join("; ") || "the bytes"}. Tokens: ${ours} by our merges, ${theirs} by GPT-2’s.${found}` : "Write a text.";
     steps.forEach((key, k) => (key.ariaDisabled = String(at === (k < 2 ? 0 : last))));
   };
   begin(EXAMPLES[0]);

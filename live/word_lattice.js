@@ -30,23 +30,29 @@ nextToken.figures.word_lattice = (place) => {
   const begin = (text, tokenizer) => {
     now = { text, tokenizer, edges: lattice(encode(text), tokenizer.ids), steps: new Map(), gone: new Set() };
     now.start = found();
+    source.textContent = "";
     drawArcs();
     show();
   };
 
   make("p", place, {
-    textContent: "Tap a token to take it away, or to bring it back. Pull it up or down, or press the arrow keys, to make it more or less likely; all others share the rest.",
+    textContent: "The number in a box: how much of the word’s probability uses this token. Tap a token to take it away (the others stay as they are), or to bring it back. Pull it up or down, or press the arrow keys, to make it more or less likely; then all others share the rest.",
   });
   const above = make("div", place, { className: "controls" });
   const ready = [["nowhere", byHand], [" returns", learnt], [" nothing", learnt]];
   const pick = (one) => begin(...one, (typed.value = ""));
-  const picks = choice(above, "word", ready.map((one) => [one[0].trim(), one]), () => ready.find(([text]) => text === now.text), pick);
-  const typed = make("input", make("label", above, { textContent: "or yours " }), { size: 8, maxLength: longest - 1, autocapitalize: "none" });
+  const words = (list, some) =>
+    choice(above, list, some.map((one) => [one[0].trim(), one]), () => some.find(([text]) => text === now.text && !typed.value), pick);
+  const picks = [words("a toy list of fourteen", ready.slice(0, 1)), words("the 1,023 learnt here", ready.slice(1))];
+  const typed = make("input", make("label", above, { textContent: `or your word, up to ${longest - 1} letters ` }), { size: 8, autocapitalize: "none" });
   typed.addEventListener("input", () => {
     // a word as PATTERN has it in src, and as much of it as fits
-    let [text] = ` ${typed.value.trim()}`.match(/^ (?:[\p{L}\p{Nl}\p{No}]+|\p{Nd}+|[^\s\p{L}\p{N}]+)/u) ?? [""];
+    const wanted = ` ${typed.value.trim()}`;
+    let [text] = wanted.match(/^ (?:[\p{L}\p{Nl}\p{No}]+|\p{Nd}+|[^\s\p{L}\p{N}]+)/u) ?? [""];
     while (encode(text).length > longest) text = [...text].slice(0, -1).join("");
-    if (text) begin(text, learnt);
+    if (!text) return pick(ready[0]);
+    begin(text, learnt);
+    source.textContent = text === wanted ? "" : `Only “${text.trim()}” is shown: one word, as much of it as fits.`;
   });
   const source = make("p", place);
   const drawing = drawn("svg", place, { role: "group", "aria-label": "Tokens over the letters of the word" });
@@ -69,7 +75,7 @@ nextToken.figures.word_lattice = (place) => {
       const top = up ? base - (4 / 3) * (base - level) : base;
       const arc = drawn("path", arcs, { d: `M ${x(start)} ${base} C ${x(start)} ${top} ${x(end)} ${top} ${x(end)} ${base}` });
       const handle = drawn("g", drawing, { role: "slider", tabindex: 0, transform: `translate(${x((start + end) / 2)} ${level})` });
-      const half = Math.max(20, 3.7 * spelt(token).length + 4);
+      const half = Math.max(20, 4.2 * spelt(token).length + 6);
       drawn("rect", handle, { x: -22, y: -22, width: 44, height: 44, fill: "transparent" }); // what a finger hits
       drawn("rect", handle, { x: -half, y: -17, width: 2 * half, height: 34, rx: 4, class: "chip" });
       drawn("text", handle, { y: -2, "text-anchor": "middle", class: up ? "" : "letter" }).textContent = spelt(token);
@@ -135,9 +141,7 @@ nextToken.figures.word_lattice = (place) => {
   };
   const show = () => {
     const state = found();
-    picks();
-    source.textContent = `Tokens: ${now.tokenizer === byHand ? "the fourteen above" : "the 1,023 that this chapter learns below"}.`;
-    for (const each of shows) each(state);
+    for (const each of [...picks, ...shows]) each(state);
     output.textContent = finding(state);
   };
   pick(ready[0]);
