@@ -46,9 +46,6 @@ nextToken.erf = (x) => {
 
 nextToken.GPT = class {
   constructor(weights, config) {
-    if (!["gelu", "gelu_new"].includes(config.activation_function)) {
-      throw new TypeError(`expected gelu, got ${config.activation_function}`);
-    }
     Object.assign(this, { weights, config });
     this.channels = config.n_embd;
     this.width = config.n_embd / config.n_head; // of a head
@@ -99,10 +96,12 @@ nextToken.GPT = class {
 
   network(x, layer) {
     const hidden = this.linear(x, `h.${layer}.mlp.c_fc`);
-    const share = // of h that goes on
-      this.config.activation_function === "gelu"
-        ? (h) => nextToken.erf(h / Math.SQRT2)
-        : (h) => Math.tanh(Math.sqrt(2 / Math.PI) * (h + 0.044715 * h ** 3));
+    const share = { // of h that goes on
+      gelu: (h) => nextToken.erf(h / Math.SQRT2),
+      gelu_new: (h) => Math.tanh(Math.sqrt(2 / Math.PI) * (h + 0.044715 * h ** 3)),
+      relu: Math.sign,
+      silu: (h) => Math.tanh(h / 2),
+    }[this.config.activation_function];
     return this.linear(hidden.map((h) => 0.5 * h * (1 + share(h))), `h.${layer}.mlp.c_proj`);
   }
 

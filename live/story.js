@@ -168,7 +168,7 @@ nextToken.figures.story = (place, load) => {
     const asked = possible.length === 1 && words[at - 1] === "?";
     if (came || asked) {
       const word = came ?? possible[0][0];
-      const tried = Object.values(readers).map((each) => [each.expects(words)(at, word), each.size]);
+      const tried = (asked ? Object.values(readers) : [readers[channels]]).map((each) => [each.expects(words)(at, word), each.size]);
       const given = tried.map(([p, weights], n) => `${percent(p)} (${weights}${n ? "" : " weights"})`).join(", ");
       if (asked && tried.every(([p]) => p < 0.5)) says.unshift(`${tried.length > 1 ? "None of these knows" : "This GPT does not know"}: it guesses.`);
       says.unshift(`“${word}” ${came ? "came" : "is the answer"}, with ${percent(rows[at][word])} from the perfect reader, who forgets nothing, and from ${tried.length > 1 ? "the GPTs so far" : "the GPT"} ${given}.`);

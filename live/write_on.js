@@ -8,8 +8,9 @@ nextToken.figures.write_on = (place) => {
   const file = nextToken.model;
   const model = new GPT(nextToken.readWeights(file.weights), file.config);
   const parts = nextToken.spelled(file.tokenizer);
-  const decode = (ids) => new TextDecoder().decode(Uint8Array.from(ids.flatMap((id) => parts[id])));
-  const [END, SHOWN, HALF] = [file.config.eos_token_id, 8, file.config.n_positions / 2];
+  const decode = (ids) => new TextDecoder("utf-8", { ignoreBOM: true }).decode(Uint8Array.from(ids.flatMap((id) => parts[id])));
+  const pictured = (sign) => String.fromCharCode(0x2400 + sign.charCodeAt(0)); // a tab is ␉
+  const [END, SHOWN, HALF] = [file.config.eos_token_id, 8, Math.ceil(file.config.n_positions / 2)];
   let [now, logits, left] = []; // left: how many tokens are still to be written
   const begin = () => {
     left = 0;
@@ -76,7 +77,7 @@ nextToken.figures.write_on = (place) => {
     };
     for (const id of best) {
       const row = make("tr", list);
-      const name = decode([id]).replaceAll(" ", "␣").replaceAll("\n", "⏎");
+      const name = decode([id]).replaceAll(" ", "␣").replaceAll("\n", "⏎").replace(/[\0-\x1f]/g, pictured);
       const button = make("button", make("th", row, { scope: "row" }), { type: "button", className: "word", textContent: name });
       button.addEventListener("click", () => set(() => write(id)));
       tell(row, drawn_from[id], model_says[id]);

@@ -55,7 +55,7 @@ def chat(options: argparse.Namespace) -> None:
     run = _opened(options)
     form = chat_format_of(run) if isinstance(run, RealModel) else None
     if form is None:
-        raise ValueError(f"expected a model with a chat template, got {options.model}")
+        raise ValueError(f"expected a model with a chat template, got {options.model}: complete?")
     reader, stop = Reader(run.model), run.tokenizer.specials[STOP]
     messages = [Message("system", options.system)] if options.system else []
     for line in _lines():

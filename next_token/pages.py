@@ -17,23 +17,22 @@ from src.tools.places import place_of
 SCRIPTS = ("numbers", "attention", "sampling", "gpt", "write_on")
 PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<title>{title}</title><style>
+<title>{name} writes</title><style>
 :root {{ color-scheme: light dark; --pst-color-primary: #176; --pst-color-border: #8888;
   --pst-color-surface: #8881; --pst-color-text-base: canvastext }}
-* {{ box-sizing: border-box }}
+* {{ box-sizing: border-box; overflow-wrap: anywhere }}
 body {{ font-family: sans-serif; max-width: 42rem; margin: 1rem auto; padding: 0 1rem }}
-{style}</style></head>
-<body><h1>{title}</h1><p>{says}</p><main class="touch write_on"></main>
+{style}
+.written, .word {{ white-space: pre-wrap }} .word {{ width: max-content; max-width: 50vw }}
+</style></head>
+<body><h1><bdi>{name}</bdi> writes</h1><p>{says}</p><main class="touch write_on"></main>
 {scripts}<script>nextToken.figures.write_on(document.querySelector("main"))</script></body></html>
 """
 
 
 def as_script(folder: Path) -> str:
     """The model of a folder in GPT-2's format, with its tokenizer, as `live/gpt.js` reads it."""
-    found = {
-        key: json.loads((folder / f"{key}.json").read_text(encoding="utf-8"))
-        for key in ("config", "tokenizer")
-    }
+    found = {k: json.loads((folder / f"{k}.json").read_bytes()) for k in ("config", "tokenizer")}
     found["weights"] = b64encode((folder / "model.safetensors").read_bytes()).decode()
     said = json.dumps(found).replace("<", "\\u003c")  # so that no token ends the script
     return f"globalThis.nextToken ??= {{}};\nnextToken.model = {said};\n"
@@ -48,7 +47,7 @@ def write_page(folder: Path, to: Path, *, order: int | None) -> None:
         order: n of an n-gram model whose loss is told beside the run's; None: without one.
     Raises:
         ValueError: the model is none of GPT-2's blocks, or its tokens are no byte pairs.
-        FileExistsError: there is such a file.
+        FileExistsError: there is such a file. OSError: it cannot be written.
     """
     from src.gpt import pretrained
     from src.tokens import files
@@ -58,7 +57,10 @@ def write_page(folder: Path, to: Path, *, order: int | None) -> None:
     from .yardsticks import yardsticks
 
     if to.exists():
-        raise FileExistsError(f"expected a new file, got {to}")
+        raise FileExistsError(f"expected a new file, got {to}: choose another name")
+    rows = run_log.read(folder / "log.csv")
+    if order is not None and not rows:
+        raise ValueError(f"expected log.csv of `train` beside --ngram, found no lines in {folder}")
     run = llama.open_run(folder)
     if not isinstance(run.tokenizer, BytePairTokenizer):
         kind = type(run.tokenizer).__name__
@@ -68,20 +70,21 @@ def write_page(folder: Path, to: Path, *, order: int | None) -> None:
         files.save(run.tokenizer, Path(place) / "tokenizer.json")
         model = as_script(Path(place))
     losses: dict[str, float] = {}
-    if (log := folder / "log.csv").exists():
-        rows = run_log.read(log)
+    if rows:
         losses["this model"] = min(row["validation_loss"] or math.inf for row in rows)
         losses |= yardsticks(folder, order=order)
     told = [f"{sum(p.numel() for p in run.model.parameters()):,} weights"]
     told += [f"{name} {nats:.2f} nats per token" for name, nats in losses.items()]
     live = place_of("live")
     scripts = [(live / f"{name}.js").read_text(encoding="utf-8") for name in SCRIPTS]
+    scripts.insert(-1, model)
     content = PAGE.format(
-        title=f"{escape(folder.resolve().name)} writes",
+        name=escape(folder.resolve().name.encode(errors="replace").decode()),
         says=escape("; ".join(told)),
         style=(live / "touch.css").read_text(encoding="utf-8"),
-        scripts="".join(
-            f"<script>{text}</script>\n" for text in [*scripts[:-1], model, scripts[-1]]
-        ),
+        scripts="".join(f"<script>{text}</script>\n" for text in scripts),
     )
-    write_text(to, content)
+    try:
+        write_text(to, content)
+    except OSError as error:
+        raise OSError(f"expected to write {to}, got {error.strerror}: choose another") from error

@@ -83,7 +83,9 @@ def train_run(
         raise ValueError(f"expected a batch_size of at least {parts}, accumulation times processes")
     together.check_shared(folder)
     begun = (folder / "run.toml").exists()
-    if not (begun and resume):
+    if begun and not resume:
+        raise FileExistsError(f"{folder} holds a run already: --resume, or choose another folder")
+    if not begun:
         check_free(folder)
     first = None
     if config.data.init_from and not (folder / "last.pt").exists():

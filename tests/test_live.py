@@ -3,7 +3,6 @@
 import json
 import math
 import re
-import shutil
 from dataclasses import replace
 from itertools import chain, product
 
@@ -26,6 +25,7 @@ from src.likelihood.smoothing import NgramModel
 from src.texts.markov import small_english
 from src.tokens import files
 from src.tokens.bpe import BytePairTokenizer
+from src.tokens.bytes import END
 from src.tokens.unigram import UnigramTokenizer, backward, best_path, forward, lattice, posteriors
 from src.tokens.vocabularies import released
 
@@ -402,9 +402,10 @@ TRIAL = """({ weights, config }, ids) => {
 }"""
 
 
-def test_a_model_with_another_gelu_and_a_table_of_its_own_at_the_end(open_page, tmp_path):
+@pytest.mark.parametrize("activation", ["gelu_tanh", "relu", "silu"])
+def test_another_activation_and_a_table_of_its_own_at_the_end(open_page, tmp_path, activation):
     config = GPTConfig(50, context_length=16, channels=8, layers=2, heads=2, tied=False)
-    config = replace(config, activation="gelu_tanh")
+    config = replace(config, activation=activation)
     model = GPT(config, generator=torch.Generator().manual_seed(0))
     pretrained.save(model, tmp_path)
     files.save(BytePairTokenizer([]), tmp_path / "tokenizer.json")
@@ -418,18 +419,25 @@ def test_a_model_with_another_gelu_and_a_table_of_its_own_at_the_end(open_page, 
 
 
 def test_a_page_of_ones_own_opens_from_a_folder_and_shows_tags_as_text(context, tmp_path):
-    folder = tmp_path / "<script>alert(1)<"
-    shutil.copytree(ROOT / "results" / "one_sentence" / "model", folder)
+    """Of the smallest window, on a phone, without an error."""
+    folder = tmp_path / ("<script>alert(1)<" + 99 * "x")
+    config = GPTConfig(257, context_length=1, channels=8, layers=1, heads=1)
+    pretrained.save(GPT(config, generator=torch.Generator().manual_seed(0)), folder, end=256)
+    files.save(BytePairTokenizer([], {END: 256}), folder / "tokenizer.json")
+    for name in ("run.toml", "log.csv"):  # of a run that has no line yet
+        (folder / name).touch()
     write_page(folder, tmp_path / "page.html", order=None)
-    with pytest.raises(FileExistsError, match=r"a new file, got .*page\.html"):
-        write_page(folder, tmp_path / "page.html", order=None)
+    with pytest.raises(ValueError, match=r"log\.csv of `train` beside --ngram"):
+        write_page(folder, tmp_path / "other.html", order=2)
     page, asked = context.new_page(), []
-    page.on("dialog", lambda dialog: asked.append(dialog.message))
-    page.on("request", lambda request: asked.append(request.url))
+    for event in ("dialog", "pageerror", "request"):
+        page.on(event, lambda what: asked.append(str(what)))
+    page.set_viewport_size(PHONE)
     page.goto((tmp_path / "page.html").as_uri())
     page.get_by_role("button", name="Write twenty").click()
-    assert page.locator("h1").inner_text() == "<script>alert(1)< writes"
+    assert page.locator("h1").inner_text() == f"{folder.name} writes"
     assert page.locator(".written").inner_text() != "…"
+    assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
     assert len(asked) == 1  # the page itself
     page.close()
 

@@ -83,7 +83,9 @@ def open_run(
     folder = Path(folder)
     released, begun = (folder / "config.json").exists(), (folder / "run.toml").exists()
     if not released and not begun:
-        raise FileNotFoundError(f"expected run.toml or config.json in {folder}, found neither")
+        held = ", ".join(sorted(each.name for each in folder.glob("*"))[:3]) or "nothing"
+        expected = "the folder of a run (run.toml) or of a released model (config.json)"
+        raise FileNotFoundError(f"expected {expected}, found {held} in {folder}: name another")
     tables = read_toml(folder / "run.toml") if begun else {}
     tokenizer = read_tokenizer(folder)
     if released:
